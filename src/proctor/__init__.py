@@ -1,0 +1,40 @@
+"""proctor: parallel evaluations of language models, on structured concurrency.
+
+The names users import; nothing else. Each is imported at first use, so that ``import proctor`` stays fast.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from proctor.evaluation import Epochs, Task, eval, eval_async, list_tasks, task, task_with
+    from proctor.runtime import Runtime, open_runtime
+
+_PLACES = {
+    "Epochs": "proctor.evaluation",
+    "Runtime": "proctor.runtime",
+    "Task": "proctor.evaluation",
+    "eval": "proctor.evaluation",
+    "eval_async": "proctor.evaluation",
+    "list_tasks": "proctor.evaluation",
+    "open_runtime": "proctor.runtime",
+    "task": "proctor.evaluation",
+    "task_with": "proctor.evaluation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(place), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACES])
+
+
+__all__ = ["Epochs", "Runtime", "Task", "eval", "eval_async", "list_tasks", "open_runtime", "task", "task_with"]

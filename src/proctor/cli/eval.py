@@ -1,0 +1,114 @@
+"""``proctor eval``: the table of options as a command, and a run's outcome as an exit code."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand
+
+from proctor.cli.commands import new_app
+from proctor.cli.options import Option, arguments, from_environment, from_flags
+from proctor.cli.table import OPTIONS
+
+TASKS: Final = "A file, file.py@task, a folder, or a registered task; default: the working folder."
+
+
+class EvalCommand(TyperCommand):
+    """A command whose flags may stand alone where the table allows it, and whose help has headings."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, completed(args))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Arguments"):
+            formatter.write_dl([("[TASKS]...", TASKS)])
+        for title, rows in _help_rows().items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+        formatter.write_paragraph()
+        formatter.write_text(
+            "Each flag can be given as an environment variable: --max-tasks as PROCTOR_EVAL_MAX_TASKS, or as "
+            "INSPECT_EVAL_MAX_TASKS, which is read after it; -T as PROCTOR_EVAL_TASK_ARGS, -M as "
+            "PROCTOR_EVAL_MODEL_ARGS. The .env files of this folder and those above it are read."
+        )
+
+
+def completed(args: Sequence[str]) -> list[str]:
+    """`args` with the value written out for flags that were given without one: ``--retry-on-error`` as ``…=1``."""
+    alone = {option.flag: option for option in OPTIONS if option.bare is not None}
+    out: list[str] = []
+    for position, arg in enumerate(args):
+        if arg == "--":
+            return [*out, *args[position:]]
+        option = alone.get(arg)
+        following = args[position + 1] if position + 1 < len(args) else None
+        takes = option is None or (following is not None and option.metavar != "" and _readable(option, following))
+        out.append(arg if takes or option is None else f"{arg}={option.bare}")
+    return out
+
+
+def run(tasks: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Evaluate and return the exit code.
+
+    Args:
+        given: flags by `Option.key`, None where one was not given.
+    """
+    from proctor.cli.outcome import evaluate, terminable
+    from proctor.runtime.settings import environ, eval_option, load_dotenv
+
+    with terminable() as ending:
+        try:
+            load_dotenv()
+            flags = from_flags(OPTIONS, given)
+            options = arguments(OPTIONS, flags, from_environment(OPTIONS, eval_option, environ))
+            return evaluate(list(tasks), options)
+        except KeyboardInterrupt:
+            return ending.exit_code()
+
+
+def command(options: Iterable[Option]) -> Callable[..., int]:
+    """A function whose signature typer reads as the command's arguments and flags."""
+
+    def eval(**given: Any) -> int:
+        """Evaluate tasks."""
+        return run(given.pop("tasks") or [], given)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    tasks = inspect.Parameter(
+        "tasks", keyword, default=None, annotation=Annotated[list[str] | None, typer.Argument(help=TASKS)]
+    )
+    flags = [inspect.Parameter(option.key, keyword, default=None, annotation=_annotation(option)) for option in options]
+    vars(eval)["__signature__"] = inspect.Signature([tasks, *flags])
+    eval.__annotations__ = {}
+    return eval
+
+
+def _annotation(option: Option) -> Any:
+    if option.form == "switch":
+        return Annotated[bool | None, typer.Option(f"--{option.name}/--no-{option.name}", help=option.help)]
+    kind = list[str] | None if option.form == "many" else str | None
+    return Annotated[kind, typer.Option(option.flag, help=option.help, metavar=option.metavar)]
+
+
+def _help_rows() -> dict[str, list[tuple[str, str]]]:
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for option in OPTIONS:
+        written = f"--[no-]{option.name}" if option.form == "switch" else f"{option.flag} {option.metavar}".rstrip()
+        groups.setdefault(option.group, []).append((written, option.help))
+    groups["Help"] = [("-h, --help", "Show this.")]
+    return groups
+
+
+def _readable(option: Option, text: str) -> bool:
+    try:
+        option.read(text)
+    except ValueError:
+        return False
+    return True
+
+
+app = new_app()
+app.command(cls=EvalCommand)(command(OPTIONS))

@@ -1,0 +1,230 @@
+"""Every public exception of proctor.
+
+::
+
+    Exception
+    ├─ ProctorError                     anything proctor raises on purpose
+    │  ├─ UsageError                    a mistake a user can mend: says what, where, what to do
+    │  │  ├─ OptionError                an option's value is refused (also a ValueError)
+    │  │  ├─ NotFoundError              a task, model, provider, solver, file … by a name that nothing has
+    │  │  ├─ DatasetError               a dataset that cannot be read: file, row, column
+    │  │  ├─ TaskFileError              a task file that cannot be loaded
+    │  │  └─ LogError                   a log that cannot be read or written
+    │  ├─ KernelError                   the actor library
+    │  │  ├─ RankError                  leases asked for out of order, before queueing
+    │  │  ├─ DeadlockError              a wait that can never end, with the names
+    │  │  ├─ LeaseMisuse                a lease left twice, out of order or in another task
+    │  │  ├─ LeaseRevoked               the limiter took a revocable lease back
+    │  │  ├─ LimiterClosed              the limiter is closed, with its cause
+    │  │  ├─ ActorGone                  the actor died or was stopped, with its cause
+    │  │  ├─ SelfAsk                    an actor asked itself
+    │  │  └─ MailboxFull                a bounded mailbox has no room for a tell
+    │  ├─ SampleEnded                   a lease asked for, or held, below a sample that has ended
+    │  ├─ ModelError                    a model call's final failure
+    │  │  ├─ ModelGivenUp               key refused or model unknown: its tasks end with this message
+    │  │  ├─ RateLimitError             429 and the providers' overload codes
+    │  │  └─ TransientModelError        408, 5xx, connection errors, attempts that timed out
+    │  ├─ LimitExceededError            a sample's message, token, turn, time, working or cost limit
+    │  ├─ ToolError                     a tool's own failure, shown to the model
+    │  └─ Fault                         raise it (or a subclass) in an actor to be restarted
+    └─ ExceptionGroup
+       └─ SupervisorExhausted           restarts used up: a group of every cause
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class ProctorError(Exception):
+    """The root of what proctor raises on purpose."""
+
+
+class UsageError(ProctorError):
+    """A mistake that the user can mend. The text says what was wrong, where, and what to do."""
+
+
+class OptionError(UsageError, ValueError):
+    """The value of an option is refused; the text names the option."""
+
+
+class NotFoundError(UsageError, LookupError):
+    """No task, model, provider, solver, scorer or file has this name."""
+
+
+class DatasetError(UsageError):
+    """A dataset cannot be read; the text names file, row and column."""
+
+
+class TaskFileError(UsageError):
+    """A task file cannot be loaded or holds no task."""
+
+
+class LogError(UsageError):
+    """A log cannot be read or written."""
+
+
+class KernelError(ProctorError):
+    """The root of the actor library's errors."""
+
+
+class RankError(KernelError):
+    """A lease was asked for out of rank order; raised before queueing."""
+
+
+class DeadlockError(KernelError):
+    """A wait that can never end; the text names holders and waiters."""
+
+
+class LeaseMisuse(KernelError, RuntimeError):
+    """A lease was left twice, out of order, in another task or across a generator's yield."""
+
+
+class LeaseRevoked(KernelError):
+    """The limiter took a revocable lease back.
+
+    Attributes:
+        reason: why, as given to `Limiter.revoke`.
+    """
+
+    def __init__(self, reason: object) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class LimiterClosed(KernelError):
+    """The limiter is closed; `__cause__` is the cause given to `Limiter.close`."""
+
+
+class ActorGone(KernelError):
+    """The actor died or was stopped; `__cause__` says of what."""
+
+
+class SelfAsk(KernelError, RuntimeError):
+    """An actor asked itself, which could never be answered."""
+
+
+class MailboxFull(KernelError):
+    """A bounded mailbox has no room for a tell."""
+
+
+class SampleEnded(ProctorError):
+    """A lease was asked for, or still held, below a sample that has ended."""
+
+
+class ModelError(ProctorError):
+    """A model call failed for good.
+
+    Attributes:
+        status: the HTTP status, None when there was none.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ModelGivenUp(ModelError):
+    """The key was refused or the model is unknown: one request, one message, other models go on."""
+
+
+class RateLimitError(ModelError):
+    """The provider said that calls come too fast.
+
+    Attributes:
+        retry_after: seconds it asked us to wait, None when it did not say.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message, status=status)
+        self.retry_after = retry_after
+
+
+class TransientModelError(ModelError):
+    """A failure that a later attempt may not meet: 408, 5xx, connection errors, a timed-out attempt.
+
+    Attributes:
+        retry_after: seconds the provider asked us to wait, None when it did not say.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message, status=status)
+        self.retry_after = retry_after
+
+
+class LimitExceededError(ProctorError):
+    """A limit of a sample or of a block was reached. It ends the sample in order; it is no error of it.
+
+    Attributes:
+        type: message, token, turn, time, working, cost, operator or custom.
+        value: what was used. limit: what was allowed, in the limit's own unit (seconds, tokens, messages).
+    """
+
+    def __init__(
+        self, type: str, *, value: float, limit: float, message: str | None = None, source: object = None
+    ) -> None:
+        super().__init__(message or f"{type} limit exceeded: {value:g} of {limit:g}")
+        self.type, self.value, self.limit, self.source = type, value, limit, source
+
+
+class ToolError(ProctorError):
+    """A tool's own failure; its text is what the model is shown.
+
+    Attributes:
+        message: the text.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Fault(ProctorError):
+    """A declared fault: an actor that dies of one is restarted by its supervisor."""
+
+
+class SupervisorExhausted(ExceptionGroup[Exception]):
+    """A supervisor has used up its restarts; the group holds every cause, oldest first."""
+
+    def derive(self, excs: Sequence[Exception]) -> SupervisorExhausted:  # type: ignore[override]
+        return SupervisorExhausted(self.message, list(excs))
+
+
+def with_notes(error: BaseException, *notes: Any) -> BaseException:
+    """Add notes to `error` unless it has them, and return it: context without wrapping."""
+    present = getattr(error, "__notes__", ())
+    for note in notes:
+        if str(note) not in present:
+            error.add_note(str(note))
+    return error
+
+
+__all__ = [
+    "ActorGone",
+    "DatasetError",
+    "DeadlockError",
+    "Fault",
+    "KernelError",
+    "LeaseMisuse",
+    "LeaseRevoked",
+    "LimitExceededError",
+    "LimiterClosed",
+    "LogError",
+    "MailboxFull",
+    "ModelError",
+    "ModelGivenUp",
+    "NotFoundError",
+    "OptionError",
+    "ProctorError",
+    "RankError",
+    "RateLimitError",
+    "SampleEnded",
+    "SelfAsk",
+    "SupervisorExhausted",
+    "TaskFileError",
+    "ToolError",
+    "TransientModelError",
+    "UsageError",
+    "with_notes",
+]

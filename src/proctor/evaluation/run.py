@@ -1,0 +1,179 @@
+"""One call of `eval`: its plan, task by task and model by model, no more at once than `max_tasks`.
+
+The run is the caller's own work, so it happens in the caller's own tasks (a nursery below `eval_async`), under leases:
+its cancellation, deadlines and tracebacks are the ordinary ones. Only what several runs share (models, sandboxes) lives
+in actors of the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+from attrs import define, field
+
+from proctor.actors import Limiter, LimiterStatistics
+from proctor.errors import UsageError
+from proctor.evaluation.ending import BUDGET, HURRIED, Ending
+from proctor.evaluation.failure import describe, is_cancellation, one_line
+from proctor.evaluation.header import eval_plan, eval_spec, git_revision
+from proctor.evaluation.plan import PlannedRun, task_label
+from proctor.evaluation.taskrun import TaskRun
+from proctor.evaluation.view import RunView, TaskView
+from proctor.log.records import EvalLog, EvalStatus
+from proctor.runtime import Runtime, ranks
+from proctor.runtime.clock import iso_now
+
+Display = Callable[[RunView], Awaitable[None]]
+LAST_DRAWING: Final = 2.0  # seconds a display has to draw its last state
+
+
+@define(eq=False, kw_only=True)
+class RunActor:
+    """The runs of one call.
+
+    Attributes:
+        max_tasks: runs at once; more models than one make that the default (behaviour.md, 1).
+    """
+
+    runtime: Runtime
+    plan: Sequence[PlannedRun]
+    display: Display | None = None
+    view: RunView = field(init=False)
+    limiter: Limiter = field(init=False)
+    ending: Ending = field(factory=Ending, init=False)
+    _showing: anyio.CancelScope = field(factory=anyio.CancelScope, init=False)
+    _units: list[TaskRun] = field(factory=list, init=False)
+    _busy: dict[str, int] = field(factory=dict, init=False)
+    _logs: dict[int, EvalLog] = field(factory=dict, init=False)
+    _mistakes: list[UsageError] = field(factory=list, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        views = [TaskView(id=str(p.index), name=task_label(p.task), model=str(p.model)) for p in self.plan]
+        log_dir = self.plan[0].options.log_dir if self.plan else ""
+        self.view = RunView(views, started=anyio.current_time(), log_dir=log_dir, limiters=self.limiters)
+        models = {str(p.model) for p in self.plan}
+        limit = (self.plan[0].options.max_tasks if self.plan else None) or max(1, len(models))
+        self.limiter = Limiter(limit, name="tasks", rank=ranks.TASK, ledger=self.runtime.ledger)
+
+    async def run(self) -> list[EvalLog]:
+        """Run the plan; the logs come in plan order.
+
+        Raises:
+            UsageError: every run of the plan was refused before it started.
+        """
+        revision = await self.runtime.to_thread(git_revision, Path.cwd())
+        run_id = self.runtime.new_id()
+        self._units = [
+            TaskRun(
+                runtime=self.runtime,
+                plan=p,
+                run_id=run_id,
+                view=v,
+                whole=self.view,
+                ending=self.ending,
+                revision=revision,
+            )
+            for p, v in zip(self.plan, self.view.tasks, strict=True)
+        ]
+        waiting = list(self._units)
+        async with anyio.create_task_group() as around:
+            if self.display is not None:
+                around.start_soon(self._show)
+            try:
+                async with anyio.create_task_group() as nursery:
+                    for _ in self._units:
+                        await nursery.start(self._slot, waiting)
+            finally:
+                self.view.ended = True
+                self.view.changed += 1
+                self._showing.deadline = anyio.current_time() + LAST_DRAWING
+        if len(self._mistakes) == len(self._units) > 0:
+            raise self._mistakes[0]
+        return [self._logs[unit.plan.index] for unit in self._units]
+
+    def cancel(self, reason: str) -> None:
+        """End in order: running samples are cancelled and recorded, logs are finished, nothing new starts."""
+        self.ending.begin()
+        self.runtime.hurry(BUDGET)
+        self.view.note = reason
+        self.view.changed += 1
+        for unit in self._units:
+            unit.cancel(reason)
+
+    def hurry(self) -> None:
+        """Cut short what the ending still waits for."""
+        self.ending.hurry()
+        self.runtime.hurry(HURRIED)
+
+    def limiters(self) -> list[LimiterStatistics]:
+        """Statistics of the limiters that matter to this run."""
+        tasks = [unit.slots for unit in self._units if unit.slots is not None and not unit.view.ended]
+        return [each.statistics() for each in (self.limiter, *tasks, *self.runtime.limiters())]
+
+    async def _slot(self, waiting: list[TaskRun], *, task_status: Any) -> None:
+        """Wait for a place; only then choose the run: the one whose model is least busy, ties in plan order."""
+        async with self.limiter.lease():
+            unit = min(waiting, key=lambda u: (self._busy.get(str(u.plan.model), 0), u.plan.index))
+            waiting.remove(unit)
+            model = str(unit.plan.model)
+            self._busy[model] = self._busy.get(model, 0) + 1
+            task_status.started()
+            try:
+                self._logs[unit.plan.index] = await self._run_unit(unit)
+            finally:
+                self._busy[model] -= 1
+
+    async def _run_unit(self, unit: TaskRun) -> EvalLog:
+        """One run; its failure is data, so that the others go on."""
+        if self.ending.begun:
+            unit.view.status = "cancelled"
+            return self._unwritten(unit, "cancelled")
+        try:
+            return await unit.run()
+        except BaseException as error:
+            if is_cancellation(error) or not isinstance(error, (Exception, BaseExceptionGroup)):
+                raise
+            return self._refused(unit, error)
+
+    def _refused(self, unit: TaskRun, error: BaseException) -> EvalLog:
+        """The log, in memory only, of a run that failed before or outside its file."""
+        unit.view.status, unit.view.ended = "error", anyio.current_time()
+        unit.view.error = str(error) if isinstance(error, UsageError) else one_line(error)
+        self.view.changed += 1
+        if unit.log is None and isinstance(error, UsageError):
+            self._mistakes.append(error)
+        log = self._unwritten(unit, "error")
+        log.error = describe(error)
+        return log
+
+    def _unwritten(self, unit: TaskRun, status: EvalStatus) -> EvalLog:
+        """What is known of a run whose log is in no file, or was given up there."""
+        log = unit.log
+        if log is None:
+            created = iso_now()
+            spec = eval_spec(
+                unit.plan,
+                run_id=unit.run_id,
+                eval_id="",
+                task_id=unit.task_id,
+                created=created,
+                samples=[],
+                scorers={},
+                revision=unit.revision,
+            )
+            log = EvalLog(eval=spec, plan=eval_plan(unit.plan))
+        log.status = status
+        return log
+
+    async def _show(self) -> None:
+        """Draw until the run has ended; a display that fails is told of once and never touches the run."""
+        display = self.display
+        assert display is not None
+        with anyio.CancelScope(shield=True) as self._showing:
+            try:
+                await display(self.view)
+            except Exception as error:
+                self.view.messages.append(f"the display failed: {one_line(error)}")

@@ -1,0 +1,290 @@
+"""One task on one model: a feed of samples, a log, and what came of them.
+
+Three things live here in one nursery, and they end in this order: the samples, the acknowledgements, the log. An outer
+cancellation, or an ending asked for by `cancel`, stops the samples; the log is then finished in a shield with what is
+left of the ending's budget, so the file says what happened.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
+from attrs import define, field
+
+from proctor.actors import Limiter
+from proctor.dataset import Sample
+from proctor.errors import ModelGivenUp, UsageError
+from proctor.evaluation.ending import HAND_OVER, LOG_RESERVE, Ending
+from proctor.evaluation.failure import describe, is_cancellation, leaves, one_line
+from proctor.evaluation.feed import Planned, choose_samples, send_planned
+from proctor.evaluation.header import eval_plan, eval_spec
+from proctor.evaluation.plan import PlannedRun
+from proctor.evaluation.results import Place, Scores, final_metrics
+from proctor.evaluation.samplerun import Deliver, SampleRun
+from proctor.evaluation.view import RunView, TaskView
+from proctor.log.records import EvalLog, EvalRevision, EvalSample, EvalStats
+from proctor.log.writer import LogWriter, log_file_name, open_log_writer
+from proctor.model import ModelUsage
+from proctor.runtime import Runtime, ranks
+from proctor.runtime.clock import iso_now
+from proctor.scorer.scoring import scorer_names
+
+
+@define(eq=False, kw_only=True)
+class TaskRun:
+    """Runs one planned run; made by `RunActor`."""
+
+    runtime: Runtime
+    plan: PlannedRun
+    run_id: str
+    view: TaskView
+    whole: RunView
+    ending: Ending
+    revision: EvalRevision | None = None
+    slots: Limiter | None = field(default=None, init=False)
+    task_id: str = field(init=False)
+    log: EvalLog | None = field(default=None, init=False)
+    scores: Scores = field(init=False)
+    usage: dict[str, ModelUsage] = field(factory=dict, init=False)
+    role_usage: dict[str, ModelUsage] = field(factory=dict, init=False)
+    failure: BaseException | None = field(default=None, init=False)
+    """The error that ended the task."""
+    undelivered: list[str] = field(factory=list, init=False)
+    _pending: dict[tuple[int | str, int], tuple[Place, EvalSample]] = field(factory=dict, init=False)
+    _all_durable: anyio.Event = field(factory=anyio.Event, init=False)
+    _scope: anyio.CancelScope | None = field(default=None, init=False)
+    _stopped: str | None = field(default=None, init=False)
+    _samples_over: bool = field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.task_id = self.runtime.new_id()
+
+    def cancel(self, reason: str) -> None:
+        """Stop the samples; the log is finished as cancelled. Before the start: nothing will start."""
+        self._stopped = self._stopped or reason
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def run(self) -> EvalLog:
+        """Run it.
+
+        Raises:
+            UsageError: the dataset cannot be used, or no log can be written; nothing was started.
+        """
+        samples = choose_samples(self.plan.task.dataset, self.plan.options)
+        options = self.plan.options
+        epochs = options.epochs.epochs if options.epochs else 1
+        scoring = self.plan.task.scorer if options.score else []
+        scorers = dict(zip(scorer_names(scoring), scoring, strict=True))
+        reducers = options.epochs.reducer if options.epochs else None
+        total = len(samples) * epochs
+        self.scores = Scores(scorers, self.plan.task.metrics, reducers, total)
+        self.view.total, self.view.status, self.view.started = total, "started", anyio.current_time()
+        self.view.metrics = self.scores.running
+        self._changed()
+        created = iso_now()
+        spec = eval_spec(
+            self.plan,
+            run_id=self.run_id,
+            eval_id=self.runtime.new_id(),
+            task_id=self.task_id,
+            created=created,
+            samples=samples,
+            scorers=scorers,
+            revision=self.revision,
+        )
+        self.log = EvalLog(eval=spec, plan=eval_plan(self.plan), stats=EvalStats(started_at=created))
+        path = Path(options.log_dir) / log_file_name(created, spec.task, self.task_id)
+        async with (
+            self.plan.model.held(self.runtime),
+            open_log_writer(path, spec=spec, plan=self.log.plan, buffer=options.log_buffer or 64) as writer,
+        ):
+            self.log.location = self.view.log = str(path)
+            return await self._logged(writer, samples, epochs, scorers)
+
+    async def _logged(self, writer: LogWriter, samples: list[Sample], epochs: int, scorers: dict[str, Any]) -> EvalLog:
+        """Run the samples and finish the log, whatever stops them."""
+        outer: BaseException | None = None
+        async with anyio.create_task_group() as own:
+            own.start_soon(self._acknowledge, writer.acknowledgements)
+            try:
+                await self._run_samples(writer, samples, epochs, scorers)
+            except BaseException as error:
+                outer = error
+                if not is_cancellation(error):
+                    self.failure = self.failure or error
+            with self.ending.shielded():
+                await self._finish(writer)
+        if outer is not None and is_cancellation(outer):
+            raise outer
+        assert self.log is not None
+        return self.log
+
+    async def _run_samples(
+        self, writer: LogWriter, samples: list[Sample], epochs: int, scorers: dict[str, Any]
+    ) -> None:
+        name = f"samples {self.view.name} ({self.plan.model.name})"
+        self.slots = Limiter(self._max_samples(), name=name, rank=ranks.SAMPLE, ledger=self.runtime.ledger)
+        send, receive = anyio.create_memory_object_stream[Planned](0)
+        deliver = self._deliver_to(writer)
+        async with anyio.create_task_group() as outside:
+            outside.start_soon(self._watch)
+            async with anyio.create_task_group() as nursery:
+                self._scope = nursery.cancel_scope
+                if self._stopped is not None:
+                    nursery.cancel_scope.cancel()
+                nursery.start_soon(send_planned, samples, epochs, send)
+                with receive:
+                    async for planned in receive:
+                        sample_run = self._sample_run(planned, scorers, deliver)
+                        await nursery.start(sample_run.run, self.slots.lease(group=self.task_id))
+            self._samples_over = True
+            outside.cancel_scope.cancel()
+
+    async def _watch(self) -> None:
+        """Begin the ending's budget in the instant in which the run is cancelled from outside.
+
+        The samples' nursery cannot tell: it hears of the cancellation when its last sample has ended, and that one may
+        be in a shield whose bound only the ending moves.
+        """
+        try:
+            await anyio.sleep_forever()
+        except BaseException:
+            if not self._samples_over:
+                self.ending.begin()
+            raise
+
+    def _sample_run(self, planned: Planned, scorers: dict[str, Any], deliver: Deliver) -> SampleRun:
+        return SampleRun(
+            runtime=self.runtime,
+            plan=self.plan,
+            task_id=self.task_id,
+            sample=planned.sample,
+            index=planned.index,
+            epoch=planned.epoch,
+            admission=self.runtime.next_admission(),
+            scorers=scorers,
+            ending=self.ending,
+            deliver=deliver,
+            started=self._sample_started,
+        )
+
+    def _max_samples(self) -> int:
+        """Slots of this task: what was asked for, else one more than the model's connections (behaviour.md, 1)."""
+        given = self.plan.options.max_samples
+        return given if given is not None else self.plan.model.max_connections() + 1
+
+    def _sample_started(self) -> None:
+        self.view.running += 1
+        self._changed()
+
+    def _deliver_to(self, writer: LogWriter) -> Deliver:
+        async def deliver(sample_run: SampleRun, record: EvalSample, failure: BaseException | None) -> None:
+            self._count(sample_run, record, failure)
+            cancelled = failure is not None and is_cancellation(failure)
+            # A full channel holds the sample, cancelled or not: what it has found must not be lost.
+            with self.ending.shielded(HAND_OVER if cancelled else math.inf, reserve=LOG_RESERVE) as bound:
+                await writer.send(record)
+            if bound.cancelled_caught:
+                self._pending.pop((record.id, record.epoch), None)
+                self.undelivered.append(f"{record.id} (epoch {record.epoch})")
+
+        return deliver
+
+    def _count(self, sample_run: SampleRun, record: EvalSample, failure: BaseException | None) -> None:
+        view = self.view
+        view.running -= 1
+        view.done += 1
+        view.tokens += sum(usage.total_tokens for usage in record.model_usage.values())
+        for model, usage in record.model_usage.items():
+            self.usage[model] = self.usage[model] + usage if model in self.usage else usage
+        for role, usage in record.role_usage.items():
+            self.role_usage[role] = self.role_usage[role] + usage if role in self.role_usage else usage
+        self._pending[record.id, record.epoch] = ((sample_run.index, sample_run.epoch), record)
+        if failure is not None and is_cancellation(failure):
+            view.cancelled += 1
+        elif failure is not None:
+            view.errors += 1
+            self._judge(failure)
+        self._changed()
+
+    def _judge(self, failure: BaseException) -> None:
+        """End the task if this failure is one too many."""
+        given_up = any(isinstance(leaf, ModelGivenUp) for leaf in leaves(failure))
+        if given_up or (not self.plan.options.continue_on_fail and self._too_many_errors()):
+            self._fail(failure)
+
+    def _too_many_errors(self) -> bool:
+        rule, errors, total = self.plan.options.fail_on_error, self.view.errors, self.view.total or 0
+        if rule is None or rule is True:
+            return errors > 0
+        if rule is False or rule == 0:
+            return False
+        return errors > rule * total if rule < 1 else errors >= rule
+
+    def _fail(self, failure: BaseException) -> None:
+        if self.failure is None:
+            self.failure = failure
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def _acknowledge(self, stream: MemoryObjectReceiveStream[Any]) -> None:
+        """Take the scores of what is durable; shielded, since the samples' end must not be the acknowledgements'."""
+        with self.ending.shielded():
+            async for acknowledged in stream:
+                for key in acknowledged.samples:
+                    place, record = self._pending.pop(key)
+                    self.scores.add(place, record.id, record.scores, record.metadata)
+                if not self._pending:
+                    self._all_durable.set()
+        self._all_durable.set()
+
+    async def _finish(self, writer: LogWriter) -> None:
+        """Judge what came of it once every record is durable, and complete the log."""
+        log = self.log
+        assert log is not None
+        await self._durable(writer)
+        self._judge_whole(log)
+        if log.status == "success":
+            try:
+                completed = self.view.done - self.view.errors
+                results, log.reductions = await self.runtime.to_thread(self.scores.results, completed)
+                log.results, metrics = results, final_metrics(results)
+                self.view.metrics = lambda: metrics
+            except Exception as error:
+                self.failure = error
+                self._judge_whole(log)
+        log.stats = EvalStats(
+            started_at=log.stats.started_at,
+            completed_at=iso_now(),
+            model_usage=self.usage,
+            role_usage=self.role_usage,
+        )
+        await writer.finish(log, reductions=log.reductions)
+        self.view.status, self.view.ended = log.status, anyio.current_time()
+        self._changed()
+
+    async def _durable(self, writer: LogWriter) -> None:
+        await writer.flush()
+        if self._pending:
+            self._all_durable = anyio.Event()
+            await self._all_durable.wait()
+
+    def _judge_whole(self, log: EvalLog) -> None:
+        if self.failure is None and self.plan.options.continue_on_fail and self._too_many_errors():
+            self.failure = UsageError(f"{self.view.errors} of {self.view.total} samples failed")
+        if self.failure is not None:
+            log.status = "error"
+            log.error = describe(self.failure)
+            self.view.error = one_line(self.failure)
+        elif self.view.done < (self.view.total or 0) or self.view.cancelled:
+            log.status = "cancelled"
+        else:
+            log.status = "success"
+
+    def _changed(self) -> None:
+        self.whole.changed += 1

@@ -1,0 +1,336 @@
+"""The file of a log while it is written: append-only, whole after a crash at any byte, readable while it grows.
+
+The file always ends in a directory of what is in it, so that any reader can open it at any time. New records overwrite
+that directory and are followed by a new one, in one write. As the directory grows with the log, that cannot happen for
+every sample: records are made durable first in a small file beside the log, the *wal*, which says at which offset of
+the log they belong, so that replaying it any number of times gives the same bytes. A *commit* writes them into the
+log and empties the wal. It is due when the records waiting are as long as the directory (or 64 KiB), or after a time
+that grows with the directory, so what is written in all stays near three times the records, however long the run.
+
+If a commit is torn, the log ends in no directory; the wal and the records before are sound, and recovery walks them.
+If it fails (the disk is full), the old directory is written back: it needs no new room.
+
+All methods block, and one thread at a time may call them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import define, field
+
+from proctor.errors import LogError
+from proctor.log import archive
+from proctor.log.archive import Member, Packer
+from proctor.log.sample_json import Record
+from proctor.log.storage import File, LocalStorage, Storage
+
+START: Final = "_journal/start.json"
+HEADER: Final = "header.json"
+SUMMARIES: Final = "summaries.json"
+REDUCTIONS: Final = "reductions.json"
+JOURNAL: Final = "_journal/summaries/"
+FINAL: Final = frozenset({HEADER, SUMMARIES, REDUCTIONS})
+
+WAL: Final = struct.Struct("<8sQL")
+WAL_MAGIC: Final = b"EVALWAL1"
+
+SYNC_BYTES: Final = 1_000_000
+"""Records waiting for a sync are synced at once when they are longer than this."""
+
+COMMIT_BYTES: Final = 65_536
+COMMIT_SECONDS: Final = 1.0
+COMMIT_RATE: Final = 200_000
+"""A commit is due when more bytes wait than this or the directory has, or after so many seconds, or after the time
+it takes to write the directory at so many bytes a second."""
+
+
+def wal_path(path: Path) -> Path:
+    """The file that holds records not yet in the log."""
+    return path.with_name(path.name + ".wal")
+
+
+@define(eq=False)
+class EvalFile:
+    """A log's file, open for writing; made by `create` or `proctor.log.recover.reopen`.
+
+    Attributes:
+        directory: the entries of all members, those that wait for a commit too; count: how many.
+        end: where the records in the log end, and its directory begins.
+        journals: the offsets of the summary journals 1, 2, 3 …
+    """
+
+    path: Path
+    storage: Storage
+    file: File
+    packer: Packer = field(factory=Packer)
+    directory: bytearray = field(factory=bytearray)
+    count: int = 0
+    end: int = 0
+    journals: list[int] = field(factory=list)
+    replaced: bool = False
+    _wal: File | None = None
+    _wal_size: int = 0
+    _waiting: list[bytes] = field(factory=list)
+    _waiting_size: int = 0
+    _synced: int = 0
+    _unsynced_size: int = 0
+    _unacknowledged: list[tuple[int | str, int]] = field(factory=list)
+    _summaries: list[bytes] = field(factory=list)
+    _committed: bytes = b""
+    _committed_at: float = 0.0
+
+    @classmethod
+    def create(cls, path: Path, start: bytes, *, now: float, storage: Storage | None = None) -> EvalFile:
+        """Create a log that holds its start record, durably.
+
+        Args:
+            path: must not exist. start: the JSON of the start record. now: monotonic seconds.
+
+        Raises:
+            OSError: it cannot be created.
+            LogError: another process writes it.
+        """
+        storage = storage or LocalStorage()
+        made = cls(path, storage, storage.create(path))
+        try:
+            made.add_member(START, (start,))
+            made.commit(now)
+            storage.sync_folder(path)
+        except BaseException:
+            made.close()
+            storage.remove(path)
+            raise
+        return made
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything is in the log, and durable."""
+        return not self._waiting and not self._summaries
+
+    @property
+    def unsynced(self) -> int:
+        """Bytes of records that are not durable yet."""
+        return self._unsynced_size
+
+    def add_member(self, name: str, parts: Sequence[bytes]) -> None:
+        """Append a member; it becomes durable with the next sync."""
+        record, entry = self.packer.record(name, parts, self.end + self._waiting_size)
+        self._waiting.append(record)
+        self._waiting_size += len(record)
+        self._unsynced_size += len(record)
+        self.directory += entry
+        self.count += 1
+
+    def add(self, record: Record) -> None:
+        """Append a sample's record; a later one of the same name replaces it for readers."""
+        self.add_member(record.name, record.parts)
+        self.add_summary(record.summary)
+        self._unacknowledged.append(record.key)
+
+    def add_summary(self, summary: bytes) -> None:
+        """Append a sample's summary; it is journalled with the next commit."""
+        self._summaries.append(summary)
+
+    def sync_due(self) -> bool:
+        """Whether enough waits that it must be synced now, whatever the time."""
+        return self._unsynced_size >= SYNC_BYTES
+
+    def commit_at(self) -> float | None:
+        """When the next commit is due, in monotonic seconds; None when nothing waits for one."""
+        if self.idle:
+            return None
+        if self._waiting_size >= max(COMMIT_BYTES, len(self.directory)):
+            return self._committed_at
+        return self._committed_at + max(COMMIT_SECONDS, len(self.directory) / COMMIT_RATE)
+
+    def sync(self, now: float) -> list[tuple[int | str, int]]:
+        """Make what was added durable.
+
+        Returns:
+            The ids and epochs of the samples that are durable since.
+        """
+        due = self.commit_at()
+        if due is not None and due <= now:
+            self.commit(now)
+        elif self._synced < len(self._waiting):
+            self._write_wal()
+        done, self._unacknowledged = self._unacknowledged, []
+        return done
+
+    def commit(self, now: float) -> None:
+        """Write what waits into the log, with a new directory, durably; the wal is empty afterwards."""
+        self._add_summaries()
+        end = self.end + self._waiting_size
+        tail = bytes(self.directory) + archive.end_record(self.count, len(self.directory), end)
+        self._overwrite(b"".join([*self._waiting, tail]))
+        self.end = end
+        self._committed, self._committed_at = tail, now
+        self._waiting, self._waiting_size, self._synced, self._unsynced_size = [], 0, 0, 0
+        if self._wal is not None and self._wal_size:
+            self._wal.truncate(0)
+            self._wal_size = 0
+
+    def finish(self, header: bytes, reductions: bytes | None, now: float) -> list[tuple[int | str, int]]:
+        """Write what makes the log complete, and remove the wal.
+
+        Args:
+            header, reductions: their JSON.
+
+        Returns:
+            The ids and epochs of the samples that are durable since the last sync.
+        """
+        self.commit(now)
+        self.add_member(SUMMARIES, tuple(self._all_summaries()))
+        if reductions is not None:
+            self.add_member(REDUCTIONS, (reductions,))
+        self.add_member(HEADER, (header,))
+        if self.replaced:
+            self._keep_last()
+        self.commit(now)
+        self._drop_wal()
+        done, self._unacknowledged = self._unacknowledged, []
+        return done
+
+    def close(self) -> None:
+        """Close the files; the wal goes when it is empty."""
+        if self._wal is not None:
+            if self._wal_size == 0:
+                self._drop_wal()
+            else:
+                self._wal.close()
+                self._wal = None
+        self.file.close()
+
+    def _add_summaries(self) -> None:
+        """Journal the summaries of what is committed: one member a commit, numbered without a gap."""
+        if self._summaries:
+            offset = self.end + self._waiting_size
+            content = b"[" + b",".join(self._summaries) + b"]"
+            self.add_member(f"{JOURNAL}{len(self.journals) + 1}.json", (content,))
+            self.journals.append(offset)
+            self._summaries = []
+
+    def _overwrite(self, data: bytes) -> None:
+        """Write over the directory, to the end of the file; when that fails, put the directory back."""
+        before = self.file.size()
+        try:
+            self.file.write_at(self.end, data)
+            if self.end + len(data) < before:
+                self.file.truncate(self.end + len(data))
+            self.file.sync()
+        except OSError:
+            if self._committed:
+                self._restore(before)
+            raise
+
+    def _restore(self, size: int) -> None:
+        with contextlib.suppress(OSError):  # if this fails too, recovery walks the records: they are whole
+            self.file.write_at(self.end, self._committed)
+            self.file.truncate(size)
+            self.file.sync()
+
+    def _write_wal(self) -> None:
+        """Append what is not synced to the wal, and sync that."""
+        data = b"".join(self._waiting[self._synced :])
+        if self._wal is None:
+            path = wal_path(self.path)
+            self.storage.remove(path)
+            self._wal = self.storage.create(path)
+            self.storage.sync_folder(path)
+        if self._wal_size == 0:
+            data = wal_head(self.end) + data
+        self._wal.write_at(self._wal_size, data)
+        self._wal.sync()
+        self._wal_size += len(data)
+        self._synced, self._unsynced_size = len(self._waiting), 0
+
+    def _drop_wal(self) -> None:
+        if self._wal is not None:
+            self._wal.close()
+            self._wal = None
+        self.storage.remove(wal_path(self.path))
+
+    def _all_summaries(self) -> Iterator[bytes]:
+        """The content of ``summaries.json``, journal by journal; of a sample's summaries only the last."""
+        yield b"["
+        seen = self._last_summaries() if self.replaced else None
+        empty = True
+        for number in range(len(self.journals)):
+            items = self._journal(number)[1:-1] if seen is None else seen[number]
+            if items:
+                yield items if empty else b"," + items
+                empty = False
+        yield b"]"
+
+    def _last_summaries(self) -> list[bytes]:
+        from proctor.log.encode import encode
+
+        journals = [self.journal(number) for number in range(len(self.journals))]
+        last = {(str(item["id"]), item["epoch"]): item for journal in journals for item in journal}
+        keep = {id(item) for item in last.values()}
+        return [
+            b",".join(encode(item) for item in journal if id(item) in keep)
+            for journal in journals
+        ]  # fmt: skip
+
+    def journal(self, number: int) -> list[dict[str, Any]]:
+        """The summaries of a journal, counted from 0."""
+        from proctor.log.encode import decode
+
+        found: list[dict[str, Any]] = decode(self._journal(number))
+        return found
+
+    def _journal(self, number: int) -> bytes:
+        found = archive.local_member(self.file.read_at, self.journals[number])
+        if found is None:
+            raise LogError(f"{self.path}: the summaries {number + 1} cannot be read back")
+        member, content = found
+        return archive.unpack(member.method, content, member.size)
+
+    def _keep_last(self) -> None:
+        """Leave in the directory only the last entry of each name."""
+        self.set_directory({member.name: member for member in archive.directory(bytes(self.directory))}.values())
+
+    def set_directory(self, members: Any) -> None:
+        """Make the directory list these members, in this order."""
+        entries = [member.entry for member in members]
+        self.directory, self.count = bytearray(b"".join(entries)), len(entries)
+
+
+def wal_head(offset: int) -> bytes:
+    """The head of a wal whose records belong at an offset of the log."""
+    return WAL.pack(WAL_MAGIC, offset, zlib.crc32(struct.pack("<Q", offset)))
+
+
+def read_wal(data: bytes) -> tuple[int, bytes] | None:
+    """The offset in the log that a wal's records belong at, and the records; None for a torn head."""
+    if len(data) < WAL.size:
+        return None
+    magic, offset, crc = WAL.unpack_from(data)
+    if magic != WAL_MAGIC or crc != zlib.crc32(struct.pack("<Q", offset)):
+        return None
+    return offset, data[WAL.size :]
+
+
+def walk(read: Callable[[int, int], bytes], offset: int = 0) -> Iterator[Member]:
+    """The members whose sound records follow each other from an offset on; stops at the first that is not."""
+    while True:
+        found = archive.local_member(read, offset)
+        if found is None:
+            return
+        member, _ = found
+        yield member
+        offset = record_end(read, member)
+
+
+def record_end(read: Callable[[int, int], bytes], member: Member) -> int:
+    """Where a member's local record ends."""
+    head = read(member.offset, archive.LOCAL.size)
+    *_, name_size, extra_size = archive.LOCAL.unpack(head)
+    return int(member.offset + archive.LOCAL.size + name_size + extra_size + member.packed)

@@ -1,0 +1,131 @@
+"""Models: messages, configuration and output as values, and `get_model` to call one.
+
+The value classes are imported here; what talks to a network is imported at first use, so that importing the
+values (a log reader does) costs little and makes no circle of imports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from proctor.model.config import (
+    AdaptiveConcurrency,
+    BatchConfig,
+    CachePolicy,
+    GenerateConfig,
+    ImageOutput,
+    ResponseSchema,
+)
+from proctor.model.messages import (
+    ChatMessage,
+    ChatMessageAssistant,
+    ChatMessageBase,
+    ChatMessageSystem,
+    ChatMessageTool,
+    ChatMessageUser,
+    Citation,
+    Content,
+    ContentAudio,
+    ContentCitation,
+    ContentData,
+    ContentDocument,
+    ContentImage,
+    ContentReasoning,
+    ContentText,
+    ContentToolUse,
+    ContentVideo,
+    DocumentCitation,
+    UrlCitation,
+)
+from proctor.model.output import (
+    ChatCompletionChoice,
+    Logprob,
+    Logprobs,
+    ModelCall,
+    ModelFallback,
+    ModelOutput,
+    ModelRequestId,
+    ModelUsage,
+    StopCategory,
+    StopDetails,
+    StopReason,
+    TopLogprob,
+)
+
+if TYPE_CHECKING:
+    from proctor.model.api import ModelAPI, RetryDecision, modelapi
+    from proctor.model.model import Model, evaluated_model, get_model, log_model_api, model_roles, roles
+
+_LATER: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Model": "proctor.model.model",
+        "ModelAPI": "proctor.model.api",
+        "RetryDecision": "proctor.model.api",
+        "evaluated_model": "proctor.model.model",
+        "get_model": "proctor.model.model",
+        "log_model_api": "proctor.model.model",
+        "model_roles": "proctor.model.model",
+        "modelapi": "proctor.model.api",
+        "roles": "proctor.model.model",
+    }
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        from importlib import import_module
+
+        return getattr(import_module(_LATER[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "AdaptiveConcurrency",
+    "BatchConfig",
+    "CachePolicy",
+    "ChatCompletionChoice",
+    "ChatMessage",
+    "ChatMessageAssistant",
+    "ChatMessageBase",
+    "ChatMessageSystem",
+    "ChatMessageTool",
+    "ChatMessageUser",
+    "Citation",
+    "Content",
+    "ContentAudio",
+    "ContentCitation",
+    "ContentData",
+    "ContentDocument",
+    "ContentImage",
+    "ContentReasoning",
+    "ContentText",
+    "ContentToolUse",
+    "ContentVideo",
+    "DocumentCitation",
+    "GenerateConfig",
+    "ImageOutput",
+    "Logprob",
+    "Logprobs",
+    "Model",
+    "ModelAPI",
+    "ModelCall",
+    "ModelFallback",
+    "ModelOutput",
+    "ModelRequestId",
+    "ModelUsage",
+    "ResponseSchema",
+    "RetryDecision",
+    "StopCategory",
+    "StopDetails",
+    "StopReason",
+    "TopLogprob",
+    "UrlCitation",
+    "evaluated_model",
+    "get_model",
+    "log_model_api",
+    "model_roles",
+    "modelapi",
+    "roles",
+]

@@ -1,0 +1,261 @@
+"""The runtime: what evaluations in one loop share, and the only source of chance and ids.
+
+`open_runtime` works inside any running loop. It holds the root supervisor with one supervisor below it for each kind of
+shared actor, and finds or starts the one actor that owns a resource (`Runtime.obtain`). Several runtimes in one loop do
+not see each other: a context variable says which one code belongs to. Nothing outlives the block.
+
+Ids and chance begin at one seed but are separate streams, so that asking for an id more does not change when a retry
+happens.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from random import Random, SystemRandom
+from typing import Any, Final, Literal, TypeVar, TypeVarTuple
+
+import anyio
+from attrs import define, evolve, field
+
+from proctor.actors import ChildSpec, Ledger, Limiter, Ref, Supervisor, holding_nothing, open_supervisor
+from proctor.runtime.clock import SYSTEM_CLOCK, Clock, current_clock
+from proctor.runtime.current import runtime_variable
+from proctor.runtime.settings import Settings
+from proctor.runtime.threads import EngineThreads, UserThreads
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+logger: Final = logging.getLogger(__name__)
+
+Kind = Literal["processes", "sandboxes", "scopes", "models"]
+KINDS: Final[tuple[Kind, ...]] = ("processes", "sandboxes", "scopes", "models")
+
+ALPHABET: Final = "23456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+"""57 letters and digits without those that look alike, as Inspect's ids have (the alphabet of shortuuid)."""
+ID_LENGTH: Final = 22
+"""57 to the 22nd is just above 2 to the 128th: as many ids as there are UUIDs."""
+_PAIRS: Final = tuple(a + b for a in ALPHABET for b in ALPHABET)
+
+
+def make_id(source: Random) -> str:
+    """An id of 22 characters from 128 bits of chance; it has no ``-`` and no ``_``, which part names of log files."""
+    number = source.getrandbits(128)
+    parts = []
+    for _ in range(ID_LENGTH // 2):
+        number, pair = divmod(number, len(_PAIRS))
+        parts.append(_PAIRS[pair])
+    return "".join(parts)
+
+
+@define(eq=False)
+class _Start:
+    """An actor that is being started: those who wait for it, each with an event of its own (see facts on events)."""
+
+    waiting: dict[anyio.Event, None] = field(factory=dict)
+    error: Exception | None = None
+
+
+@define(eq=False, kw_only=True)
+class Runtime:
+    """What the code in one `open_runtime` block shares. Made by `open_runtime` only.
+
+    Attributes:
+        settings: the limits, with where they came from.
+        seed: where all chance and every id began; another runtime with it repeats them.
+        random: chance for retries and the like.
+        clock: the source of dates.
+        ledger: the stream of kernel events, which costs nothing while nobody listens.
+        supervisor: the root; processes, sandboxes, scopes, models: the supervisors below it.
+        threads, user_threads: the two pools of threads.
+    """
+
+    settings: Settings
+    seed: int
+    random: Random
+    clock: Clock
+    ledger: Ledger
+    threads: EngineThreads
+    user_threads: UserThreads
+    supervisor: Supervisor = field(init=False)
+    processes: Supervisor = field(init=False)
+    sandboxes: Supervisor = field(init=False)
+    scopes: Supervisor = field(init=False)
+    models: Supervisor = field(init=False)
+    _ids: Random = field(alias="ids")
+    _actors: dict[tuple[Kind, Hashable], Ref[Any] | _Start] = field(factory=dict, init=False)
+    _hidden: set[tuple[Kind, Hashable]] = field(factory=set, init=False)
+    _admissions: int = field(default=0, init=False)
+
+    def new_id(self) -> str:
+        """A new id: 22 letters and digits, repeated by a runtime with the same seed."""
+        return make_id(self._ids)
+
+    def next_admission(self) -> int:
+        """The number of the next sample admitted, from 1."""
+        self._admissions += 1
+        return self._admissions
+
+    async def to_thread(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Call a function of the engine's in a thread; a cancelled caller waits for its end."""
+        return await self.threads.run(function, *args)
+
+    async def run_user(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Call blocking user code in a daemon thread; a cancelled caller leaves at once."""
+        return await self.user_threads.run(function, *args)
+
+    def hurry(self, seconds: float) -> None:
+        """Let nothing take longer than this when the runtime closes: what is left of an ending's budget."""
+        for supervisor in (self.supervisor, *map(self._supervisor, KINDS)):
+            supervisor.grace = min(supervisor.grace, seconds)
+        self.threads.patience = min(self.threads.patience, seconds)
+
+    async def obtain(
+        self, kind: Kind, key: Hashable, spec: Callable[[], ChildSpec[Any]], *, shown: bool = True
+    ) -> Ref[Any]:
+        """The one actor of a kind for a key, started by the first who asks.
+
+        Others who ask meanwhile wait for that start and share its outcome; if the one who started it is cancelled, one
+        of them starts it anew. An actor that has died stays under its key (those who use it get `ActorGone`) until
+        `forget`.
+
+        Args:
+            kind: which supervisor it lives under.
+            key: what it owns: provider, base URL, account and model; a scope's key; a provider type.
+            spec: makes its description, called only when it must be started.
+            shown: list its limiter among `limiters`.
+
+        Raises:
+            Exception: what opening the actor raised.
+        """
+        while True:
+            known = self._actors.get((kind, key))
+            if known is None:
+                if not shown:
+                    self._hidden.add((kind, key))
+                return await self._start(kind, key, spec)
+            if not isinstance(known, _Start):
+                return known
+            event = anyio.Event()
+            known.waiting[event] = None
+            try:
+                await event.wait()
+            finally:
+                known.waiting.pop(event, None)
+            if known.error is not None:
+                raise known.error
+
+    def find(self, kind: Kind, key: Hashable) -> Ref[Any] | None:
+        """The actor of a kind for a key, None when none has been started."""
+        known = self._actors.get((kind, key))
+        return None if isinstance(known, _Start) else known
+
+    def limiters(self) -> list[Limiter]:
+        """The limiters of all actors started here that are to be shown, then the one of user code's threads."""
+        shown = [ref for key, ref in self._actors.items() if not isinstance(ref, _Start) and key not in self._hidden]
+        limiters = [getattr(ref, "limiter", None) for ref in shown]
+        return [each for each in limiters if each is not None] + [self.user_threads.limiter]
+
+    async def forget(self, kind: Kind, key: Hashable) -> None:
+        """Stop the actor for a key, if there is one; the next `obtain` starts another."""
+        known = self.find(kind, key)
+        if known is not None:
+            del self._actors[kind, key]
+            await self._supervisor(kind).stop(known)
+
+    async def _start(self, kind: Kind, key: Hashable, spec: Callable[[], ChildSpec[Any]]) -> Ref[Any]:
+        start = self._actors[kind, key] = _Start()
+        try:
+            ref = await self._supervisor(kind).start(self._named(kind, spec()))
+        except BaseException as error:
+            del self._actors[kind, key]
+            start.error = error if isinstance(error, Exception) else None
+            raise
+        else:
+            self._actors[kind, key] = ref
+            return ref
+        finally:
+            for event in start.waiting:
+                event.set()
+
+    def _named(self, kind: Kind, spec: ChildSpec[Any]) -> ChildSpec[Any]:
+        """`spec` with a name that no other child has: two accounts of one model may well be called the same."""
+        supervisor = self._supervisor(kind)
+        taken = {child.address.removeprefix(f"{supervisor.address}/") for child in supervisor.children}
+        names = itertools.chain([spec.name], (f"{spec.name} ({number})" for number in itertools.count(2)))
+        return evolve(spec, name=next(name for name in names if name not in taken))
+
+    def _supervisor(self, kind: Kind) -> Supervisor:
+        supervisor: Supervisor = getattr(self, kind)
+        return supervisor
+
+
+@asynccontextmanager
+async def open_runtime(
+    settings: Settings | None = None, *, clock: Clock = SYSTEM_CLOCK, ledger: Ledger | None = None
+) -> AsyncIterator[Runtime]:
+    """Open a runtime in the running loop; leaving the block stops all that it started.
+
+    Args:
+        settings: default: the environment's, else built in.
+        clock: where dates come from (a test's `LoopClock`).
+        ledger: takes the kernel's events; default a new one.
+
+    Raises:
+        OptionError: the environment holds a value that is refused.
+    """
+    settings = settings or Settings.resolve()
+    seed = settings.seed if settings.seed is not None else SystemRandom().getrandbits(64)
+    chance = Random(seed)
+    ids = Random(chance.getrandbits(128))
+    ledger = ledger if ledger is not None else Ledger()
+    runtime = Runtime(
+        settings=settings,
+        seed=seed,
+        random=chance,
+        ids=ids,
+        clock=clock,
+        ledger=ledger,
+        threads=EngineThreads(settings.max_engine_threads),
+        user_threads=UserThreads(settings.max_user_threads, ledger=ledger),
+    )
+    with _surroundings(runtime):
+        try:
+            async with open_supervisor(
+                "runtime", random=chance, ledger=ledger, grace=settings.shutdown_timeout
+            ) as root:
+                runtime.supervisor = root
+                for kind in KINDS:
+                    # An actor whose restarts are used up is gone alone; the others go on.
+                    setattr(runtime, kind, await root.start_supervisor(kind, exhausted="abandon"))
+                yield runtime
+        finally:
+            runtime.threads.close()
+            for left in runtime.user_threads.close():
+                logger.warning("user code still runs in a thread, which ends with the process: %s", left)
+
+
+@contextmanager
+def _surroundings(runtime: Runtime) -> Iterator[None]:
+    """Make it the current runtime before its actors' context is taken, and let them inherit no lease."""
+    with holding_nothing():
+        tokens = runtime_variable.set(runtime), current_clock.set(runtime.clock)
+        try:
+            yield
+        finally:
+            runtime_variable.reset(tokens[0])
+            current_clock.reset(tokens[1])
+
+
+def current_runtime() -> Runtime | None:
+    """The runtime that this code runs in, None outside of one."""
+    return runtime_variable.get()
+
+
+def new_id() -> str:
+    """An id from the current runtime, else one from the system's chance."""
+    runtime = current_runtime()
+    return runtime.new_id() if runtime is not None else make_id(SystemRandom())
