@@ -18,6 +18,8 @@ $(VENV)/.demo: pyproject.toml requirements-demo.txt .ci/setup
 
 demo: $(VENV)/.demo  ## a real evaluation with a small local model (no key, no network but the package index)
 	@$(BIN)/proctor eval examples/first --model llama-cpp/smollm2 --max-tasks 2 --log-dir logs
+	@command -v inspect >/dev/null || echo "(inspect is the viewer of Inspect: pip install inspect-ai)"
+	@echo "Your own: $(BIN)/proctor eval FILE.py --model llama-cpp/smollm2; README.md has a first file."
 
 test: $(VENV)/.installed  ## the tests: unit, on every backend, in virtual time, and the invariants
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal tests property_tests --ignore tests/real

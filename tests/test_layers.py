@@ -45,7 +45,7 @@ ONLY_IN = {
     "uuid": {"runtime/runtime.py"},
     "secrets": {"runtime/runtime.py"},
     "pytest": {"testing/plugin.py"},
-    "hypothesis": {"testing/strategies.py"},
+    "hypothesis": {"testing/strategies.py", "testing/supervision_strategies.py"},
     "nest_asyncio": set(),
     "sniffio": set(),
 }
@@ -243,6 +243,22 @@ def test_the_wall_clock_is_read_in_one_place() -> None:
                 name = ast.unparse(node.func)
                 if name.rpartition(".")[2] in {"utcnow", "today"} or name in {"datetime.now", "datetime.datetime.now"}:
                     wrong.append(f"{relative(path)}:{node.lineno} calls {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_branches_on_the_backend_but_the_runtime() -> None:
+    """Every feature works the same on both, so nobody else needs to know."""
+    wrong = []
+    for path in modules():
+        if allowed(path, {"runtime/", "testing/"}):
+            continue
+        for node in nodes(path):
+            if isinstance(node, ast.Compare):
+                compared = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)}
+                if compared & {"asyncio", "trio"}:
+                    wrong.append(f"{relative(path)}:{node.lineno}: {ast.unparse(node)}")
+            elif isinstance(node, ast.Name) and node.id in {"asyncio", "trio"}:
+                wrong.append(f"{relative(path)}:{node.lineno} names {node.id}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -151,7 +151,7 @@ def test_the_check_finds_mutable_state() -> None:
 def test_five_runs_in_one_process_alternating_backends() -> None:
     """Limiters, actors and all: nothing of one run is bound to its loop and met by the next."""
     from proctor.testing.plan import Client, Plan
-    from proctor.testing.play import play
+    from proctor.testing.stage import play
 
     plan = Plan(limits=(1, 2), clients=tuple(Client(chain=(n % 2,), delay=n % 3, hold=2) for n in range(6)))
     seen: dict[str, list[Any]] = {}

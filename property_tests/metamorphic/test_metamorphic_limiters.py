@@ -11,7 +11,7 @@ from proctor.actors.ledger import Event, Ledger, LimiterEvent
 from proctor.testing import run_virtual
 from proctor.testing.monitor import normalised
 from proctor.testing.plan import Admin, Client, Outcome, Plan
-from proctor.testing.play import Played, Stage, check, play
+from proctor.testing.stage import Played, Stage, check, play
 from proctor.testing.strategies import clients, plans, scaled, times
 
 

@@ -13,7 +13,7 @@ from proctor.testing import run_virtual
 from proctor.testing.jitter import Jitter
 from proctor.testing.monitor import Monitor
 from proctor.testing.plan import Plan
-from proctor.testing.play import check, play
+from proctor.testing.stage import check, play
 from proctor.testing.strategies import plans, scaled, times
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from proctor.actors.ledger import LimiterEvent
 from proctor.testing.plan import Admin, Client, Plan
-from proctor.testing.play import check, play
+from proctor.testing.stage import check, play
 from proctor.testing.strategies import crowded_plans, scaled, times
 
 
@@ -75,6 +75,47 @@ def test_growing_admits_as_many_as_there_is_new_room_for_at_once(
         assert held + admitted >= min(len(clients), after)
     else:
         assert admitted == max(0, min(queued, after - held))
+
+
+@scaled(2)
+@given(
+    limit=st.integers(1, 3),
+    holds=st.lists(st.integers(2, 8), min_size=1, max_size=4),
+    joint=st.booleans(),
+    tries=st.lists(st.tuples(times(), st.integers(0, 1), times(2)), min_size=1, max_size=6),
+)
+def test_try_lease_fails_while_anybody_waits(
+    backend: str, limit: int, holds: list[int], tries: list[tuple[int, int, int]], *, joint: bool
+) -> None:
+    """Invariant 8, also when a joint lease waits for another limiter and this one has room."""
+    holders = [Client(hold=hold) for hold in holds]
+    waiter = Client(chain=(0, 1), joint=True, delay=1) if joint else Client(delay=1)
+    tried = [Client(chain=(n,), tries=True, delay=delay, hold=hold) for delay, n, hold in tries]
+    check(play(Plan(limits=(1, limit), clients=(*holders, waiter, *tried), mend=False), backend))
+
+
+@scaled(2)
+@given(
+    limit=st.integers(1, 2),
+    clients=st.lists(st.tuples(times(), times(), st.integers(0, 2)), min_size=1, max_size=8),
+    at=times(),
+    joint=st.booleans(),
+)
+def test_closing_refuses_who_waits_and_who_comes_and_lets_holders_end(
+    backend: str, limit: int, clients: list[tuple[int, int, int]], at: int, *, joint: bool
+) -> None:
+    """Invariant 5 at the end of a limiter."""
+    chain = (0, 1) if joint else (0,)
+    made = [Client(chain=chain, joint=joint, delay=delay, hold=hold, group=group) for delay, hold, group in clients]
+    plan = Plan(limits=(limit, None), clients=tuple(made), admin=(Admin(at, "close"),), mend=False)
+    for client, outcome in zip(made, check(play(plan, backend)).outcomes, strict=True):
+        if outcome.status == "done":
+            assert outcome.bodies[0].began <= at
+            assert outcome.ended == outcome.bodies[0].began + client.hold
+        else:
+            assert outcome.status == "closed"
+            assert outcome.bodies == ()
+            assert outcome.ended == max(at, client.delay)
 
 
 @scaled(2)

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from proctor.testing import run_virtual
 from proctor.testing.plan import Plan
-from proctor.testing.play import Stage
+from proctor.testing.stage import Stage
 from proctor.testing.strategies import plans, scaled
 
 
@@ -69,3 +69,28 @@ async def test_a_cancelled_run_leaves_no_task(backend: str) -> None:
     with anyio.move_on_after(7):
         await Stage(plan, backend).play()
     assert tasks_alive(backend) == before
+
+
+def test_a_runtime_leaves_no_task_no_thread_and_no_descriptor(backend: str) -> None:
+    from proctor.runtime import open_runtime
+    from proctor.runtime.scopes import concurrency
+
+    async def main() -> None:
+        before = tasks_alive(backend)
+        async with open_runtime() as runtime:
+            async with concurrency("a scope", 2):
+                assert await runtime.to_thread(len, "abc") == 3
+            assert await runtime.run_user(len, "abcd") == 4
+            assert tasks_alive(backend) > before
+        assert tasks_alive(backend) == before
+
+    run_virtual(backend, main)  # what libraries keep after their first use
+    gc.collect()
+    descriptors = open_descriptors()
+    for _ in range(3):
+        run_virtual(backend, main)
+    gc.collect()
+    assert open_descriptors() == descriptors
+    for thread in [each for each in threading.enumerate() if each.name.startswith("proctor ")]:
+        thread.join(timeout=10)
+        assert not thread.is_alive()

@@ -13,7 +13,7 @@ from proctor.actors.ledger import LimiterEvent
 from proctor.errors import DeadlockError
 from proctor.testing import run_virtual
 from proctor.testing.plan import Admin, Client, Plan
-from proctor.testing.play import check, play
+from proctor.testing.stage import check, play
 from proctor.testing.strategies import plans, scaled, times
 
 
@@ -23,6 +23,42 @@ def test_plans_that_respect_ranks_never_deadlock(backend: str, plan: Plan) -> No
     """Invariants 20 and 21: the plan ends, and nobody is accused. (It would not end, or have a violation.)"""
     played = check(play(plan, backend))
     assert not {outcome.status for outcome in played.outcomes} & {"deadlock", "rank", "unfinished"}
+
+
+@scaled(2)
+@given(
+    limits=st.tuples(*[st.sampled_from([1, 1, 2])] * 3),
+    wants=st.lists(
+        st.builds(
+            Client,
+            chain=st.sampled_from([(0, 1), (0, 1), (1, 2), (0, 1, 2), (0, 2), (1,), (2,)]),
+            joint=st.booleans(),
+            delay=times(4),
+            step=times(3),
+            hold=times(4),
+            order=st.integers(0, 2),
+        ),
+        min_size=3,
+        max_size=7,
+    ),
+)
+def test_chains_and_joint_leases_over_the_same_limiters_never_deadlock(
+    backend: str, limits: tuple[int, int, int], wants: list[Client]
+) -> None:
+    """Invariant 20: what is reserved for a joint waiter may be what the holder of its other place waits for."""
+    clients = tuple(evolve(client, joint=client.joint and len(client.chain) > 1) for client in wants)
+    played = check(play(Plan(limits=limits, clients=clients, mend=False), backend))
+    assert {outcome.status for outcome in played.outcomes} == {"done"}
+
+
+@scaled(1)
+@given(plan=plans(most_operations=0, ranked=False))
+def test_without_ranks_a_program_goes_on_or_is_told(backend: str, plan: Plan) -> None:
+    """Invariant 21: a deadlock is never silent. (The watchdog would end the run.)
+
+    No operator meddles: the graph is looked at once, a second after a wait began, and a pause may hide a ring then.
+    """
+    check(play(plan, backend))
 
 
 @scaled(2)

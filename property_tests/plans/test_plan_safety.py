@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 
 from proctor.testing.plan import Plan
-from proctor.testing.play import check, play
+from proctor.testing.stage import check, play
 from proctor.testing.strategies import plans
 
 

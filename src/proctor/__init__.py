@@ -8,7 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from proctor.evaluation import Epochs, Task, eval, eval_async, list_tasks, task, task_with
+    # Named by their modules: mypy takes `task` of the package for the module of that name.
+    from proctor.evaluation.api import eval, eval_async
+    from proctor.evaluation.load import list_tasks
+    from proctor.evaluation.task import Epochs, Task, task, task_with
     from proctor.runtime import Runtime, open_runtime
 
 _PLACES = {

@@ -158,14 +158,19 @@ class LimitExceededError(ProctorError):
 
     Attributes:
         type: message, token, turn, time, working, cost, operator or custom.
-        value: what was used. limit: what was allowed, in the limit's own unit (seconds, tokens, messages).
+        value: what was used. limit: what was allowed, in the limit's own unit (seconds, tokens, messages, dollars).
+        message: the text.
+        source: the limit that was met, as `token_limit` and the like made it; None for one that is no such object.
+        output: the model's answer whose usage met the limit, None when no call was made.
     """
 
     def __init__(
         self, type: str, *, value: float, limit: float, message: str | None = None, source: object = None
     ) -> None:
-        super().__init__(message or f"{type} limit exceeded: {value:g} of {limit:g}")
+        self.message = message or f"{type} limit of {limit:,} exceeded: {value:,}"
+        super().__init__(self.message)
         self.type, self.value, self.limit, self.source = type, value, limit, source
+        self.output: Any = None
 
 
 class ToolError(ProctorError):

@@ -290,6 +290,25 @@ async def test_a_failing_discard_hook_is_the_actors_failure() -> None:
         assert ref.state.context.incarnation == 2
 
 
+async def test_a_caller_waits_for_the_end_of_a_discard_that_begins_late() -> None:
+    ends: list[float] = []
+
+    async def discard(_: object) -> None:
+        await anyio.sleep(3)
+        ends.append(anyio.current_time())
+
+    async def create(_: Worker) -> str:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(4)
+        return "container"
+
+    async with worker(bound=4) as ref:
+        with anyio.move_on_after(1):
+            await ref.ask(create, discard=discard)
+        assert ends == [anyio.current_time()] == [7]
+        assert ref.state.context.incarnation == 1
+
+
 async def test_a_discard_hook_that_takes_too_long_is_cut_and_named(caplog: pytest.LogCaptureFixture) -> None:
     async def hang(_: object) -> None:
         await anyio.sleep_forever()
@@ -494,6 +513,38 @@ async def test_an_error_of_a_handler_that_was_given_up_goes_to_the_supervisor(ca
     assert anyio.current_time() == 20
 
 
+async def test_a_handler_that_resists_while_its_actor_is_stopped_is_named_and_raises_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def resist(_: Worker) -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(20)
+
+    async with open_supervisor("root", grace=1) as supervisor:
+        ref = await supervisor.start(spec(bound=5))
+        ref.tell(resist)
+        await supervisor.stop(ref)
+        assert anyio.current_time() == 6
+        await supervisor.start(spec())
+    assert "root/worker: the handler of function still runs 5 s after it was cancelled" in caplog.text
+
+
+async def test_a_task_of_the_actor_that_resists_is_named_too(caplog: pytest.LogCaptureFixture) -> None:
+    async def resist() -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(20)
+
+    async with worker(bound=5) as ref:
+        ref.state.context.start_soon(resist)
+        await settle()
+        with pytest.raises(ActorGone):
+            await ref.ask(raises(Fault("dies")))
+        assert anyio.current_time() == 0
+        await ref.started()
+        assert anyio.current_time() == 5
+    assert "a task that root/worker started still runs 5 s after it was cancelled" in caplog.text
+
+
 # -- an actor and itself
 
 
@@ -597,6 +648,26 @@ async def test_messages_of_one_key_are_coalesced_to_the_last() -> None:
         assert ref.state.diary == ["begin busy", "end busy", "progress 49"]
 
 
+async def test_a_told_handler_has_the_actors_own_context_whoever_made_room_for_it() -> None:
+    seen: list[str] = []
+
+    async def look(_: Worker) -> None:
+        seen.append(colour.get())
+
+    async def ask_in_green(ref: Ref[Worker]) -> None:
+        colour.set("green")
+        await ref.ask(sleeps(2))
+
+    async with worker() as ref, anyio.create_task_group() as nursery:
+        nursery.start_soon(ask_in_green, ref)
+        await settle()
+        colour.set("red")
+        ref.tell(look)
+        await anyio.sleep(3)
+        ref.tell(look)
+    assert seen == ["none", "none"]
+
+
 @pytest.mark.parametrize("error", [Fault("declared"), OSError("declared too")])
 async def test_a_fault_in_a_told_handler_restarts_the_actor(error: Exception) -> None:
     async with worker() as ref:
@@ -665,6 +736,8 @@ async def test_an_actor_knows_its_address_limiter_and_incarnation() -> None:
         assert context.limiter is limiter
         assert ref.limiter is limiter
         assert repr(ref) == "<Ref root/worker alive>"
+        statistics = ref.statistics()
+        assert (statistics.incarnation, statistics.queued, statistics.running, statistics.gone) == (1, 0, 0, False)
 
 
 async def test_an_actor_without_limiter_says_so() -> None:

@@ -49,10 +49,11 @@ def cli(clean: Any, capsys: pytest.CaptureFixture[str]) -> Run:
 
 @define
 class Call:
-    """What `eval` was called with, and what it is to do."""
+    """What `eval` was called with, where it was said to come from, and what it is to do."""
 
     tasks: Any = None
     options: dict[str, Any] = field(factory=dict)
+    sources: set[str] = field(factory=set)
     logs: list[Any] = field(factory=list)
     error: BaseException | None = None
     calls: int = 0
@@ -67,7 +68,8 @@ def called(monkeypatch: pytest.MonkeyPatch) -> Call:
 
     def eval(tasks: Any = None, **options: Any) -> list[Any]:
         call.calls += 1
-        call.tasks, call.options = tasks, options
+        call.tasks, call.options = tasks, {name: value.value for name, value in options.items()}
+        call.sources = {value.source for value in options.values()}
         if call.error is not None:
             raise call.error
         return call.logs

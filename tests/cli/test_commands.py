@@ -34,7 +34,7 @@ def tasks(clean: Path) -> Path:
 def test_without_arguments_there_is_help(cli: Any) -> None:
     outcome = cli()
     assert outcome.code == 0
-    for command in ("eval", "list", "log", "info"):
+    for command in ("eval", "plan", "list", "log", "info"):
         assert f"\n  {command}" in outcome.out
     assert cli("--help").out == cli("-h").out == outcome.out
 
@@ -50,7 +50,7 @@ def test_the_version_is_that_of_the_package(cli: Any, flag: str) -> None:
     ("arguments", "message"),
     [
         (["evl"], "no command is called 'evl'; did you mean eval?"),
-        (["wholly-different"], "no command is called 'wholly-different'; there are eval, list, log, info"),
+        (["wholly-different"], "no command is called 'wholly-different'; there are eval, plan, list, log, info"),
         (["--foo"], "no such option: --foo; see proctor --help"),
         (["list", "taks"], "no such command 'taks'"),
         (["log", "dump"], "missing argument"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,16 +50,39 @@ def test_what_is_not_given_is_left_to_the_engine(cli: Any, called: Any) -> None:
     assert (called.tasks, called.options) == (None, {})
 
 
-def test_variables_and_the_env_file_are_read(
-    cli: Any, called: Any, clean: Any, monkeypatch: pytest.MonkeyPatch
+def test_variables_are_left_to_the_engine_where_tasks_go_before_them(
+    cli: Any, called: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROCTOR_EVAL_MAX_TASKS", "3")
     monkeypatch.setenv("INSPECT_EVAL_TASK_ARGS", "a=1 b=two")
-    monkeypatch.setenv("PROCTOR_EVAL_EPOCHS", "")  # is put back by monkeypatch after the .env file set it
-    monkeypatch.delenv("PROCTOR_EVAL_EPOCHS")
-    (clean / ".env").write_text("PROCTOR_EVAL_EPOCHS=4\n")
     assert cli("eval", "--max-tasks", "5").code == 0
-    assert called.options == {"max_tasks": 5, "task_args": {"a": 1, "b": "two"}, "epochs": 4}
+    assert (called.options, called.sources) == ({"max_tasks": 5}, {"command line"})
+
+
+def test_a_reducer_completes_epochs_from_wherever_they_come(
+    cli: Any, called: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("eval", "--epochs", "3", "--epochs-reducer", "mean,max").code == 0
+    made = called.options["epochs"]
+    assert (made.epochs, len(made.reducer)) == (3, 2)
+    outcome = cli("eval", "--epochs-reducer", "mean")
+    assert (outcome.code, called.calls) == (2, 1)
+    assert "--epochs-reducer needs --epochs" in outcome.err
+    monkeypatch.setenv("INSPECT_EVAL_EPOCHS", "5")
+    assert cli("eval", "--epochs-reducer", "max").code == 0
+    assert called.options["epochs"].epochs == 5
+
+
+def test_what_the_command_line_does_itself_has_variables_too(
+    cli: Any, called: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr("proctor.cli.outcome.messages_to_stderr", lambda level: nullcontext(seen.append(level)))
+    cli("eval")
+    monkeypatch.setenv("INSPECT_LOG_LEVEL", "info")
+    cli("eval")
+    cli("eval", "--log-level", "error")
+    assert seen == ["warning", "info", "error"]
 
 
 @pytest.mark.parametrize(
@@ -175,6 +199,15 @@ def test_sigterm_ends_a_run_as_ctrl_c_does_and_is_143(cli: Any, monkeypatch: pyt
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_without_a_display_by_variable_failures_are_told_too(
+    cli: Any, called: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROCTOR_DISPLAY", "none")
+    called.logs = [log("error", "the key was refused")]
+    assert "the key was refused" in cli("eval").err
+    assert cli("eval", "--display", "plain").err == ""
+
+
 def test_a_flag_that_cannot_be_read_starts_nothing(cli: Any, called: Any) -> None:
     outcome = cli("eval", "a.py", "--max-tasks", "none")
     assert (outcome.code, called.calls) == (2, 0)
@@ -217,7 +250,7 @@ def test_messages_of_logging_are_shown_escaped_from_the_level_asked_for(
 
 
 def test_help_has_every_flag_under_its_heading(cli: Any) -> None:
-    from proctor.cli.table import OPTIONS
+    from proctor.runtime.options import OPTIONS
 
     outcome = cli("eval", "--help")
     assert outcome.code == 0
@@ -225,3 +258,16 @@ def test_help_has_every_flag_under_its_heading(cli: Any) -> None:
         assert option.name in outcome.out or f"{option.flag} " in outcome.out
         assert f"{option.group}:" in outcome.out
     assert "PROCTOR_EVAL_MAX_TASKS" in outcome.out
+
+
+def test_help_does_not_wait_for_the_engine() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from proctor.cli.app import main; main(['eval', '--help']); "
+        "sys.stderr.write(' '.join({'anyio', 'msgspec', 'httpx', 'proctor.evaluation'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "--max-total-samples" in done.stdout
+    assert done.stderr == ""

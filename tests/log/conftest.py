@@ -314,7 +314,8 @@ class DiskFile:
     def read_at(self, offset: int, size: int) -> bytes:
         return bytes(self.data[offset : offset + size])
 
-    def write_at(self, offset: int, data: bytes) -> None:
+    def write_at(self, offset: int, *pieces: bytes | bytearray) -> None:
+        data = b"".join(pieces)
         used = sum(map(len, self.disk.files.values()))
         grows = max(0, offset + len(data) - len(self.data))
         fits = len(data) if used + grows <= self.disk.room else max(0, len(data) - int(used + grows - self.disk.room))

@@ -127,8 +127,6 @@ def test_no_crash_loses_an_acknowledged_record(disk: Made, *, lost: bool) -> Non
         size = len(operation[3]) if operation[0] == "write" else 0
         for cut in sorted({0, 1, size // 3, size // 2, size - 1, size} & set(range(size + 1))):
             left = disk(after_crash(storage.operations, count, cut, lost=lost))
-            if LOG not in left.files or not left.files[LOG]:
-                continue
             done = [acknowledged for at, acknowledged in acknowledged_at if at <= count]
             if not done:
                 continue
@@ -249,6 +247,19 @@ def test_a_torn_commit_is_replayed_from_the_wal(disk: Made) -> None:
     storage.files[LOG][end - 80 :] = b"\x00" * 130
     reopen(LOG, now=0.0, storage=storage).close()
     assert ids(storage.files[LOG]) == {1}
+
+
+def test_a_wal_whose_records_are_in_the_log_already_adds_nothing(disk: Made) -> None:
+    storage = disk()
+    log = EvalFile.create(LOG, START, now=0.0, storage=storage)
+    log.add(record(1))
+    log.sync(0.1)
+    wal = bytes(storage.files[wal_path(LOG)])
+    log.commit(5.0)
+    before = bytes(storage.files[LOG])
+    storage.files[wal_path(LOG)][:] = wal  # the crash was before it was emptied
+    reopen(LOG, now=0.0, storage=storage).close()
+    assert bytes(storage.files[LOG]) == before
 
 
 @pytest.mark.parametrize("count", [3, 70_001])

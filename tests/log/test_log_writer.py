@@ -212,6 +212,36 @@ async def test_after_a_failure_senders_and_flush_are_told(
                 assert len([message async for message in writer.acknowledgements]) <= 1, "the stream ends"
 
 
+async def test_senders_who_wait_are_told_of_a_failure(log_path: Path, spec: EvalSpec, sample: Made) -> None:
+    gate, told = anyio.Event(), list[int]()
+
+    async def failing(function: Callable[..., Any], *args: Any) -> Any:
+        if not log_path.exists():
+            return function(*args)
+        await gate.wait()
+        raise OSError(5, "Input/output error")
+
+    async def send(writer: LogWriter, number: int) -> None:
+        one = await sample(number)
+        with anyio.CancelScope(shield=True):
+            try:
+                await writer.send(one)
+            except LogError:
+                told.append(number)
+
+    with pytest.raises(LogError, match="Input/output error"):
+        async with (
+            open_log_writer(log_path, spec=spec, plan=EvalPlan(), buffer=2, run_in_thread=failing) as writer,
+            anyio.create_task_group() as group,
+        ):
+            for number in range(10):
+                group.start_soon(send, writer, number)
+            await anyio.sleep(1)
+            assert told == []
+            gate.set()
+    assert len(told) >= 5
+
+
 async def test_a_finished_log_takes_nothing_more(
     log_path: Path, spec: EvalSpec, finished: EvalLog, sample: Made
 ) -> None:
@@ -219,6 +249,34 @@ async def test_a_finished_log_takes_nothing_more(
         await writer.finish(finished)
         with pytest.raises(LogError, match="finished"):
             await writer.send(await sample(1))
+
+
+async def test_a_log_is_resumed_in_the_same_file(
+    log_path: Path, spec: EvalSpec, finished: EvalLog, sample: Made
+) -> None:
+    for attempt in range(3):
+        writing = open_log_writer(log_path, spec=spec, plan=EvalPlan(), resume=attempt > 0)
+        async with writing as writer:
+            assert read_eval_log(log_path, header_only=True).status == "started"
+            for number in range(attempt, attempt + 3):
+                await writer.send(await sample(number, size=30 + attempt))
+            await writer.finish(finished)
+        log = read_eval_log(log_path)
+        assert log.status == "success"
+        assert {made.id: len(str(made.input)) for made in log.samples or []} == {
+            number: 30 + min(number, attempt) for number in range(attempt + 3)
+        }
+        assert len(read_eval_log_sample_summaries(log_path)) == attempt + 3
+
+
+async def test_odd_ids_do_not_end_the_log(log_path: Path, spec: EvalSpec, finished: EvalLog, sample: Made) -> None:
+    ids = ["\ud800", "a\x00b", "", " ", "x" * 5000, "é/..\\", 2**70, -1]
+    async with open_log_writer(log_path, spec=spec, plan=EvalPlan()) as writer:
+        for id in ids:
+            await writer.send(await sample(id))
+        await writer.finish(finished)
+    found = [made.id for made in read_eval_log(log_path).samples or []]
+    assert sorted(map(str, found)) == sorted([r"\ud800", *map(str, ids[1:])])
 
 
 async def test_a_log_that_exists_is_not_overwritten(log_path: Path, spec: EvalSpec) -> None:

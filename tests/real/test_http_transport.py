@@ -158,6 +158,19 @@ async def test_requests_under_random_cancellation_leak_nothing_and_mix_nothing(a
             await anyio.sleep(0.01)
 
 
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+async def test_megabytes_go_through_both_ways(authority: Any, secure: bool) -> None:
+    _, client_tls, server_tls = authority
+    with Loopback(echo_after([0]), server_tls if secure else None) as server:
+        transport = Transport(ssl_context=lambda: client_tls)
+        async with client_of(transport) as client:
+            for size in (3_000_000, 0, 70_000, 5_000_000):
+                text = os.urandom(size)
+                url = f"{'https' if secure else 'http'}://127.0.0.1:{server.port}/"
+                assert (await client.post(url, content=text)).content == text
+        assert transport.statistics().opened == 1
+
+
 async def test_a_server_that_closes_idle_connections_costs_no_request() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(TimeoutError):

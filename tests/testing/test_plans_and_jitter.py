@@ -11,7 +11,7 @@ from proctor.testing import run_virtual
 from proctor.testing.jitter import Jitter, yield_point
 from proctor.testing.monitor import InvariantViolation
 from proctor.testing.plan import Admin, Body, Client, Outcome, Plan
-from proctor.testing.play import Played, check, play
+from proctor.testing.stage import Played, check, play
 from proctor.testing.strategies import plans
 
 

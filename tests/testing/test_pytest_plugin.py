@@ -98,7 +98,7 @@ def test_loading_the_plugin_imports_next_to_nothing() -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("module", ["proctor.testing", "proctor.testing.virtual", "proctor.testing.play"])
+@pytest.mark.parametrize("module", ["proctor.testing", "proctor.testing.virtual", "proctor.testing.stage"])
 def test_the_tools_need_neither_pytest_nor_hypothesis(module: str) -> None:
     code = f"import sys; import {module}; print(*[name for name in ('pytest', 'hypothesis') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

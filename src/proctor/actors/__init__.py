@@ -8,8 +8,8 @@ from __future__ import annotations
 from proctor.actors.actor import ActorStatistics, ChildSpec, Ref
 from proctor.actors.admission import AdmissionPolicy, FairQueue, Ticket
 from proctor.actors.backoff import Backoff, Intensity
+from proctor.actors.context import ActorContext
 from proctor.actors.events import ActorEvent, RequestEvent, SupervisorEvent
-from proctor.actors.incarnation import ActorContext
 from proctor.actors.joint import JointLease, lease_all
 from proctor.actors.lease import Lease
 from proctor.actors.ledger import Event, Ledger, LimiterEvent

@@ -15,11 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 import anyio
-import anyio.lowlevel
+from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 from attrs import frozen
 
 from proctor.actors.bounded import wait_bounded
-from proctor.actors.request import Discard, Raised, Request, Stopped
+from proctor.actors.request import Discard, Raised, Request, RequestState, Stopped
 from proctor.actors.shell import Shell
 from proctor.actors.spec import ChildSpec
 from proctor.errors import ActorGone
@@ -60,6 +60,12 @@ class Ref(Generic[S]):
 
     def __init__(self, shell: Shell[S]) -> None:
         self._shell = shell
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ref) and other._shell is self._shell
+
+    def __hash__(self) -> int:
+        return hash(self._shell)
 
     def __repr__(self) -> str:
         return f"<Ref {self.address} {'alive' if self.alive else 'gone'}>"
@@ -140,16 +146,16 @@ class Ref(Generic[S]):
             message: what `handle` gets.
             detach: the handler goes on when the caller is cancelled, and has no deadline. Only for effects that must
                 be completed.
-            discard: called with the handler's value when the caller was cancelled before it could take it; may be
-            async.
+            discard: called with the handler's value when the caller was cancelled before it could take it; a function
+                or an async function.
 
         Raises:
             ActorGone: the actor died or was stopped before the handler had ended; its cause is `__cause__`.
-            SelfAsk: the handler that asks would wait for itself.
+            SelfAsk: a handler asks its own actor, directly or through others.
             TimeoutError: the deadline passed that the caller had when it asked.
             Exception: whatever the handler raised, with a note of the actor's address.
         """
-        await anyio.lowlevel.checkpoint_if_cancelled()
+        await checkpoint_if_cancelled()
         shell = self._shell
         request = shell.ask(message, detach=detach, discard=discard)
         assert request.done is not None
@@ -170,10 +176,13 @@ class Ref(Generic[S]):
 
     async def _leave(self, request: Request) -> None:
         """Leave `request`; raises the handler's own exception if it raised one on its way out."""
-        shell = self._shell
+        shell, bound = self._shell, self._shell.spec.bound
         end = shell.leave(request, waits=True)
-        if end is not None and not await wait_bounded(end, shell.spec.bound) and end is request.done:
-            request.life.overdue(request)
+        if end is not None and not await wait_bounded(end, bound):
+            if request.state is RequestState.DONE:
+                await wait_bounded(end, bound)  # its value is being discarded
+            else:
+                request.life.overdue(request)
         if isinstance(request.outcome, Raised) and request.attended:
             shell.outcome(request)
 
@@ -181,4 +190,4 @@ class Ref(Generic[S]):
 async def _deadline_passed(request: Request) -> None:
     """Let the caller's own scope raise first: its deadline is the request's, but the scopes end in any order."""
     await anyio.sleep_until(request.deadline)
-    await anyio.lowlevel.checkpoint()
+    await checkpoint()

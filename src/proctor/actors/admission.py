@@ -4,13 +4,16 @@ A policy is synchronous and pure: no clock of its own, no tasks. It only decides
 wakes tasks and keeps ranks, so that whatever the policy there is one queue in front of a resource.
 
 `FairQueue` is stride scheduling. Each group has a virtual time that grows by 1/weight with every place it is given, and
-the group with the least is served next. A group that comes back after having been idle starts at the virtual time of
-the last service, or at its own if that is later: it gets no credit for the time it asked for nothing, and it still owes
-what it was given. When nobody waits any more all debts are forgotten, so the numbers stay small.
+the group with the least is served next. The queue's own virtual time grows with every place by 1 over the weights of
+all groups that wait: it is where a group stands that always had its share. A group that comes, or comes back after
+having been idle, starts there: no credit for the time in which it asked for nothing, and what it was given before is
+still owed. (But no later than one place of its own after the least served: so two groups that both wait never differ
+by more than one place of each.) When nobody waits any more all debts are forgotten, so the numbers stay small.
 
 Rejected: lottery scheduling (fair on average only, and it needs chance); deficit round robin (its error is a whole
-round of groups, stride's is one grant each); one heap over all waiters keyed by finish tags (a weight or an order that
-changes would have to re-key every waiter of the group).
+round of groups, stride's is one grant each); starting at the virtual time of the last service (groups that come anew,
+again and again, would all go before one that was served before); one heap over all waiters keyed by finish tags (a
+weight or an order that changes would have to re-key every waiter of the group).
 
 Within a group waiters stand in buckets, one for each distinct order, each an `OrderedDict`; a heap holds the distinct
 orders. So withdrawing a waiter is O(1) wherever it stands. Rejected: a heap of waiters with tombstones (20,000
@@ -100,18 +103,11 @@ class Share:
     def __attrs_post_init__(self) -> None:
         self.stride = 1 / self.weight
 
-    def add(self, item: Queued) -> None:
-        """Put an item into the bucket of its key."""
-        key = item.key
-        bucket = self._buckets.get(key)
-        if bucket is None:
-            bucket = self._buckets[key] = OrderedDict()
-            heappush(self._orders, key)
-        bucket[item] = None
-
-    def remove(self, item: Queued) -> None:
-        """Take an item out, wherever it stands."""
-        del self._buckets[item.key][item]
+    def bucket(self, key: Key) -> OrderedDict[Queued, None]:
+        """A new bucket, for a key that has none."""
+        heappush(self._orders, key)
+        made = self._buckets[key] = OrderedDict()
+        return made
 
     def first(self) -> Any:
         """The item that is served next within the group; there must be one."""
@@ -126,7 +122,7 @@ class Share:
         if len(self._orders) <= 2 * self.waiting + 8:
             return
         self._buckets = {key: bucket for key, bucket in self._buckets.items() if bucket}
-        self._orders = list(self.buckets)
+        self._orders = list(self._buckets)
         heapify(self._orders)
 
 
@@ -170,6 +166,8 @@ class FairQueue:
     waiting: int = field(default=0, init=False)
     _shares: dict[Hashable, Share] = field(factory=dict, init=False)
     _active: list[tuple[float, int, Share]] = field(factory=list, init=False)
+    _weight: float = field(default=0.0, init=False)
+    _step: float = field(default=0.0, init=False)
     _turn: int = field(default=0, init=False)
     _epoch: int = field(default=0, init=False)
     _made: int = field(default=0, init=False)
@@ -216,7 +214,11 @@ class FairQueue:
         share = item.share
         if not share.waiting:
             self._rejoin(share)
-        share.add(item)
+        key = item.key
+        bucket = share._buckets.get(key)
+        if bucket is None:
+            bucket = share.bucket(key)
+        bucket[item] = None
         share.waiting += 1
         self.waiting += 1
 
@@ -251,39 +253,30 @@ class FairQueue:
     def head(self) -> Any:
         """Who would be served next; None when nobody waits."""
         active = self._active
-        while active:
-            passed, turn, share = active[0]
-            if turn != share.turn or not share.waiting:
-                heappop(active)
-            elif passed != share.passed and len(active) > 1:
-                # It was served since it got this place.
-                self._turn = share.turn = self._turn + 1
-                heapreplace(active, (share.passed, share.turn, share))
-            else:
-                return share.first()
-        return None
+        share = active[0][2] if len(active) == 1 and active[0][2].waiting else self._least()
+        return None if share is None else share.first()
 
     def take(self, item: Queued) -> None:
         """Serve a waiting item: take it out and charge its group."""
         share = item.share
-        self.virtual = max(self.virtual, share.passed)
+        self.virtual += self._step
         share.passed += share.stride
         item.charged = self._epoch
-        share.remove(item)
+        del share._buckets[item.key][item]
         share.waiting -= 1
         self.waiting -= 1
-        if not self.waiting:
-            self._forget_debts()
+        if not share.waiting:
+            self._retire(share)
 
     def remove(self, item: Queued) -> None:
         """Take a waiting item out without serving it."""
         share = item.share
-        share.remove(item)
+        del share._buckets[item.key][item]
         share.waiting -= 1
         share.sweep()
         self.waiting -= 1
-        if not self.waiting:
-            self._forget_debts()
+        if not share.waiting:
+            self._retire(share)
 
     def charge(self, item: Queued) -> None:
         """Charge one place to the group of an item that is not in the queue."""
@@ -308,18 +301,52 @@ class FairQueue:
         return [share for share in self._shares.values() if share.members]
 
     def lag(self, share: Share) -> float:
-        """Places by which a waiting group is behind (positive) or ahead of the last service; 0 for one that is idle."""
+        """Places by which a waiting group is behind its share (positive) or ahead of it; 0 for one that is idle."""
         return (self.virtual - share.passed) * share.weight if share.waiting else 0.0
 
+    def _least(self) -> Share | None:
+        """The waiting group that has been served least; None when nobody waits."""
+        active = self._active
+        while active:
+            passed, turn, share = active[0]
+            if turn != share.turn or not share.waiting:
+                heappop(active)
+            elif passed != share.passed and len(active) > 1:
+                # It was served since it got this place.
+                self._turn = share.turn = self._turn + 1
+                heapreplace(active, (share.passed, share.turn, share))
+            else:
+                return share
+        return None
+
     def _rejoin(self, share: Share) -> None:
-        """An idle group waits again: from the present virtual time, without credit for having been idle."""
+        """An idle group waits again."""
         self._refresh(share)
+        self._weigh(share.weight)
         self._push(share)
 
+    def _retire(self, share: Share) -> None:
+        """A group waits no more."""
+        if self.waiting:
+            self._weigh(-share.weight)
+        else:
+            self._forget_debts()
+
+    def _weigh(self, change: float) -> None:
+        self._weight += change
+        # Weights that are very far apart may vanish in each other.
+        self._step = 1 / self._weight if self._weight > 0 else 0.0
+
     def _refresh(self, share: Share) -> None:
+        """Bring an idle group to the present virtual time, without credit for having been idle."""
         if share.epoch != self._epoch:
             share.epoch, share.passed = self._epoch, 0.0
-        share.passed = max(share.passed, self.virtual)
+        start = self.virtual
+        least = self._least()
+        if least is not None:
+            self.virtual = max(self.virtual, least.passed)
+            start = min(self.virtual, least.passed + share.stride)
+        share.passed = max(share.passed, start)
 
     def _push(self, share: Share) -> None:
         """Give a group its place among the waiting ones; an earlier place is left to be skipped.
@@ -335,7 +362,7 @@ class FairQueue:
 
     def _forget_debts(self) -> None:
         self._epoch += 1
-        self.virtual = 0.0
+        self.virtual = self._weight = self._step = 0.0
         self._active.clear()
 
     def _admit_group(self, group: Hashable, weight: float) -> Share:

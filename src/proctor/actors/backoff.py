@@ -101,6 +101,11 @@ class RestartRecord:
         self._restarts.append(restart)
         return restart
 
+    def withdraw(self, restart: Restart) -> None:
+        """It will not take place after all."""
+        if restart in self._restarts:
+            self._restarts.remove(restart)
+
     def causes(self, now: float) -> list[BaseException]:
         """The causes of the restarts that still count, oldest first."""
         self._forget(now)

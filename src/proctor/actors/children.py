@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from attrs import define, field
 
+from proctor.actors.actor import Ref
 from proctor.actors.backoff import Restart, RestartRecord
 from proctor.actors.shell import Shell
 from proctor.errors import Fault
@@ -27,7 +28,7 @@ class Child:
         record: the restarts that count against it.
         attempts: restarts in a row, since it was last stable.
         restart: the one it last failed into.
-        stop_errors: what was raised while it was stopped.
+        stop_errors: what was raised while it was stopped. stoppers: how many wait to be told of that.
     """
 
     supervisor: Supervisor
@@ -39,6 +40,7 @@ class Child:
     retired: bool = field(default=False, init=False)
     attempts: int = field(default=0, init=False)
     restart: Restart | None = field(default=None, init=False)
+    stoppers: int = field(default=0, init=False)
     stop_errors: list[BaseException] = field(factory=list, init=False)
 
     @property
@@ -46,7 +48,12 @@ class Child:
         """Its address."""
         raise NotImplementedError
 
-    async def retreat(self, deadline: float, cause: BaseException) -> None:
+    @property
+    def reference(self) -> Ref[Any] | Supervisor:
+        """What its users hold."""
+        raise NotImplementedError
+
+    async def retreat(self, deadline: float, cause: BaseException | None) -> None:
         """End what runs of it, for a restart."""
         raise NotImplementedError
 
@@ -58,22 +65,32 @@ class Child:
         """Stop it for good."""
         raise NotImplementedError
 
+    def cast_off(self) -> list[BaseException]:
+        """It has been stopped alone. Returns errors that it still holds."""
+        return []
+
 
 @define(eq=False)
 class ActorChild(Child):
     """A child that is an actor."""
 
     shell: Shell[Any]
+    _deadline: float | None = field(default=None, init=False)
 
     @property
     def address(self) -> str:
         """Its address."""
         return self.shell.address
 
-    async def retreat(self, deadline: float, cause: BaseException) -> None:
+    @property
+    def reference(self) -> Ref[Any]:
+        """What its users hold."""
+        return Ref(self.shell)
+
+    async def retreat(self, deadline: float, cause: BaseException | None) -> None:
         """End its incarnation, if it has one that has not failed already."""
         if self.shell.current is not None and self.shell.spec.leases == "revoke":
-            self.shell.revoke(cause)
+            self.shell.revoke(cause or Fault(f"{self.address} is restarted"))
         for life in reversed(list(self.shell.lives)):
             await life.retreat(deadline, cause)
 
@@ -96,10 +113,11 @@ class ActorChild(Child):
     async def finish(self, deadline: float) -> None:
         """Refuse what is queued, let handlers finish until `deadline`, close the context and the limiter."""
         self.stopping = True
-        if self.shell.spec.grace is not None:
-            deadline = anyio.current_time() + self.shell.spec.grace
+        if self._deadline is None:
+            grace = self.shell.spec.grace
+            self._deadline = deadline if grace is None else anyio.current_time() + grace
         self.shell.refuse(None)
-        await self.shell.stop_lives(deadline)
+        await self.shell.stop_lives(self._deadline)
         self.shell.close_limiter()
 
 
@@ -114,7 +132,12 @@ class BranchChild(Child):
         """Its address."""
         return self.branch.address
 
-    async def retreat(self, deadline: float, cause: BaseException) -> None:
+    @property
+    def reference(self) -> Supervisor:
+        """What its users hold."""
+        return self.branch
+
+    async def retreat(self, deadline: float, cause: BaseException | None) -> None:
         """End all its children, the last started first."""
         self.branch.recovery.cancel()
         for child in reversed(self.branch.living()):
@@ -129,3 +152,28 @@ class BranchChild(Child):
         """Stop all its children, the last started first."""
         self.stopping = True
         await self.branch.stop_children(min(deadline, anyio.current_time() + self.branch.grace))
+
+    def cast_off(self) -> list[BaseException]:
+        """Errors from now on are its parent's. Returns those it has."""
+        self.branch.cast_off = True
+        return self.branch.causes()
+
+
+class Children(list[Child]):
+    """The children of a supervisor, in the order of their starting, with those that are gone but not over."""
+
+    def living(self) -> list[Child]:
+        """Those that are neither gone nor being stopped."""
+        return [child for child in self if not child.retired and not child.stopping]
+
+    def has(self, address: str) -> bool:
+        """Whether one that is not gone has this address."""
+        return any(child.address == address and not child.retired for child in self)
+
+    def actor(self, shell: Shell[Any]) -> ActorChild | None:
+        """The child that has this shell."""
+        return next((child for child in self if isinstance(child, ActorChild) and child.shell is shell), None)
+
+    def of(self, reference: Ref[Any] | Supervisor) -> Child | None:
+        """The child that is held by this reference."""
+        return next((child for child in self if child.reference == reference), None)

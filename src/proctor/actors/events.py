@@ -10,12 +10,13 @@ Kinds of a `RequestEvent`, in the order a request may meet them:
     value, raised, gone, stopped
                 its one outcome: returned, raised, died with the actor, ended by cancellation
     overdue     the handler outlived its bound and is given up
-    handled     its handler has ended, whatever became of the outcome
+    handled     its handler has ended, whatever became of the outcome (after overdue: the outcome is not told)
     discarded   its value's discard hook has run
     delivered   its caller took the outcome
     returned    `ask` returns or raises, the last the caller sees of it
 
-of an `ActorEvent`: opened, failed, finished, down, ended (of one incarnation), gone (of the actor, incarnation 0);
+of an `ActorEvent`: opened, failed, finished, down, given up, ended (of one incarnation), and gone (of the actor, with
+incarnation 0);
 
 of a `SupervisorEvent`: started, restarting, restarted, stopping, stopped (of a child), exhausted, escalated (of the
 supervisor, `child` being the one it failed by), closed.

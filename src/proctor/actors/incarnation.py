@@ -1,7 +1,7 @@
 """One life of an actor: its state, the nursery of its handlers, and how both end.
 
 An incarnation is opened by its spec's context manager in a task of its own and is replaced, never revived. What lasts
-over a restart (address, mailbox, pending requests, limiter) is in the shell, `proctor.actors.actor`.
+over a restart (address, mailbox, pending requests, limiter) is in the shell, `proctor.actors.shell`.
 
 Every task in here catches what it is left by and reports it (`blame`). Letting nurseries collect the errors was
 rejected: which request an error belongs to would be lost, and a nursery that is cancelled natively drops the
@@ -27,11 +27,11 @@ from anyio.abc import TaskGroup
 from attrs import define, field
 
 from proctor.actors.bounded import leaves, wait_until, without_cancellations
-from proctor.actors.request import Finish, Gone, Outcome, Raised, Request, Stopped, Value, handling
+from proctor.actors.context import ActorContext
+from proctor.actors.request import Finish, Gone, Outcome, Raised, Request, RequestState, Stopped, Value, handling
 from proctor.errors import Fault
 
 if TYPE_CHECKING:
-    from proctor.actors.limiter import Limiter
     from proctor.actors.shell import Shell
 
 S = TypeVar("S")
@@ -51,45 +51,6 @@ class Phase(enum.IntEnum):
     DOWN = 3
     """No handler of it runs any more (or what runs was given up); its context is being closed."""
     ENDED = 4
-
-
-@define(eq=False)
-class ActorContext(Generic[S]):
-    """What a spec's `open` is given: the incarnation as its own code sees it."""
-
-    _incarnation: Incarnation[S]
-
-    @property
-    def address(self) -> str:
-        """The actor's address, `supervisor/…/name`."""
-        return self._incarnation.shell.address
-
-    @property
-    def limiter(self) -> Limiter | None:
-        """The actor's limiter, the same one in every incarnation."""
-        return self._incarnation.shell.spec.limiter
-
-    @property
-    def incarnation(self) -> int:
-        """Which incarnation this is, counted from 1."""
-        return self._incarnation.number
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the actor is stopped for good: no incarnation follows this one."""
-        return self._incarnation.shell.gone is not None
-
-    def start_soon(self, fn: Callable[..., Awaitable[Any]], *args: Any, name: str | None = None) -> None:
-        """Run `fn(*args)` in the incarnation's nursery; its failure is the incarnation's.
-
-        Called while the context is being opened, it starts once that is done. It runs with the actor's own context
-        variables, not with those of a request.
-        """
-        self._incarnation.start_soon(fn, args, name)
-
-    def stop(self) -> None:
-        """End the incarnation as done: a `permanent` actor is restarted, others are gone."""
-        self._incarnation.finish()
 
 
 @define(eq=False, repr=False)
@@ -116,6 +77,7 @@ class Incarnation(Generic[S]):
     reason: BaseException | None = field(default=None, init=False)
     """Why it makes way though it has not failed."""
     _began: bool = field(default=False, init=False)
+    _finished: bool = field(default=False, init=False)
     _state: list[S] = field(factory=list, init=False)
     _halted: anyio.Event = field(factory=anyio.Event, init=False)
     _quiet: anyio.Event | None = field(default=None, init=False)
@@ -234,8 +196,9 @@ class Incarnation(Generic[S]):
 
     def blame(self, error: BaseException) -> None:
         """`error` is the actor's own failure: the incarnation dies of it."""
+        # What fails once it makes way anyway is no second reason to bring it back.
+        first = not (self.causes or self._finished or self.reason)
         self.causes.append(error)
-        first = len(self.causes) == 1
         if self.phase < Phase.ENDED:
             self.halt()
         if self.was_open or not self.attended:
@@ -244,6 +207,7 @@ class Incarnation(Generic[S]):
     def finish(self) -> None:
         """It is done, by its own word."""
         if not self._halted.is_set():
+            self._finished = True
             self.halt()
             self.shell.finished(self)
 
@@ -297,9 +261,13 @@ class Incarnation(Generic[S]):
 
     async def _watch_end(self) -> None:
         if not await self._within_bound(self.down):
+            # A value that is being discarded has a bound of its own.
+            discarding = [each for each in self.running.values() if each.state is RequestState.DONE]
             for request in list(self.running.values()):
-                self.overdue(request)
-            self._give_up(f"tasks that {self.shell.address} started")
+                if request not in discarding:
+                    self.overdue(request)
+            if not self.over.is_set() and not (discarding and await self._within_bound(self.down)):
+                self._give_up(f"a task that {self.shell.address} started")
         await self._closing.wait()
         if not await self._within_bound(self.ended):
             self._scope.cancel()
@@ -314,6 +282,8 @@ class Incarnation(Generic[S]):
         self.shell.supervisor.spawn(self._nag, what, self.ended)
 
     def _let_go(self) -> None:
+        if not self.over.is_set():
+            self.shell.note_life(self, "given up")
         self.down.set()
         self.released.set()
         self.over.set()
@@ -325,9 +295,10 @@ class Incarnation(Generic[S]):
         request.ended = anyio.Event()
         request.unattend()
         error = Fault(f"{_handler(request)} resists its cancellation for {self.shell.spec.bound:g} s")
-        if not self.causes:
+        if not self.causes and self.shell.gone is None:
             self.blame(error)
-        self.shell.revoke(error)
+        if not self.over.is_set():
+            self.shell.revoke(error)
         self.shell.note(request, "overdue")
         if request.give_up(self.cause):
             self.shell.settled(request)
@@ -353,8 +324,10 @@ class Incarnation(Generic[S]):
         request.life = self
         self.running[request.number] = request
         request.scope = anyio.CancelScope(deadline=request.deadline)
+        # A tell outlives its sender: it runs with the actor's context, not with that of whoever made room for it.
+        context = self.shell.supervisor.context.copy() if request.context is None else request.context
         self._nursery.create_task(
-            self._handle(request), name=f"{self.shell.address} #{request.number}", context=request.context
+            self._handle(request), name=f"{self.shell.address} #{request.number}", context=context
         )
 
     async def _handle(self, request: Request) -> None:
@@ -368,7 +341,8 @@ class Incarnation(Generic[S]):
         except BaseException as error:
             outcome = self._judged(request, error)
         due = request.finish(outcome)
-        self.shell.note(request, type(outcome).__name__.lower())
+        if request.outcome is outcome:
+            self.shell.note(request, type(outcome).__name__.lower())
         try:
             if due is Finish.DISCARD:
                 assert isinstance(outcome, Value)

@@ -4,23 +4,30 @@ Taking one after the other would hold the first while waiting for the second. A 
 one ordinary item each:
 
 1. At the head of a queue it *parks*: it steps aside, and lets those behind it pass.
-2. Once it is parked in all its queues it is *armed*: from now on each of its limiters reserves one place for it, and
-   nobody who is not armed earlier takes that place. It is granted in the step in which all its limiters have a place.
+2. Once it is parked in all its queues it is *armed*: from now on it is first wherever a place comes free, but for those
+   armed earlier, and is granted in the step in which all its limiters have a place.
+3. Until then it *keeps* places: one of each limiter, up the ladder of ranks, as far as there are any.
 
 So it holds nothing while it waits, and cannot starve: every queue brings it to the head as it would a single waiter,
-and armed it waits only for places to be given back. Two armed waiters cannot block each other, since both were armed in
-one synchronous step, so all their limiters know them in the same order.
+and armed it waits only for places to be given back.
+
+To keep a place is to hold one while waiting for another, so it follows the rule that holding follows: upwards. A place
+is kept only if all limiters before it on the ladder (by rank, then by name, so that all joint waiters agree) have one.
+Kept in any other order, it could be what some task needs that holds the place waited for, and the two would wait for
+each other. Limiters of one rank, or of none, may be taken in any order by programs that nest them. So a place is not
+kept either while a task waits for it that holds, itself or through others, what the joint waiter waits for.
 
 A limiter that is paused, or whose limit is 0, parks nobody: a place elsewhere is not held back for as long as an
-operator chooses. Rejected: reserving from the start (each queue then idles a place for as long as the longest of the
-others), and not reserving (single waiters take every place as it comes free, and the joint one starves).
+operator chooses. Rejected: keeping from the start (each queue then idles a place for as long as the longest of the
+others), not keeping at all (single waiters take every place as it comes free, and the joint one starves), and keeping
+everywhere at once (the deadlock above).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from anyio import CancelScope, Event
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
@@ -28,8 +35,11 @@ from attrs import define, field
 
 from proctor.actors import ranks
 from proctor.actors.lease import NEW, WAITING, Lease
-from proctor.actors.waitgraph import Wait, check_self
+from proctor.actors.waitgraph import Wait, check_self, holders_behind
 from proctor.errors import DeadlockError, LeaseMisuse
+
+if TYPE_CHECKING:
+    from proctor.actors.places import Places
 
 
 @final
@@ -46,7 +56,7 @@ class JointLease:
     cancel_scope: CancelScope | None = field(default=None, init=False)
     event: Event | None = field(default=None, init=False)
     refusal: Exception | None = field(default=None, init=False)
-    _ladder: tuple[Lease, ...] = field(default=(), init=False)
+    ladder: tuple[Lease, ...] = field(default=(), init=False)
 
     async def __aenter__(self) -> tuple[Lease, ...]:
         outer = self._prepare()
@@ -65,19 +75,18 @@ class JointLease:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        caught = False
-        misuses: list[LeaseMisuse] = []
+        swallowed = False
         scope, self.cancel_scope = self.cancel_scope, None
         try:
             if scope is not None:
-                caught = bool(scope.__exit__(exc_type, exc, traceback))
+                swallowed = bool(scope.__exit__(exc_type, exc, traceback))
         finally:
-            misuses.extend(misuse for part in reversed(self._ladder) if (misuse := part.leave()) is not None)
-        if misuses:
-            raise misuses[0]
-        if caught and (error := next((part.taken_back for part in self.parts if part.taken_back), None)) is not None:
+            misuses = [misuse for part in reversed(self.ladder or self.parts) if (misuse := part.leave()) is not None]
+            if misuses:
+                raise misuses[0]
+        if scope is not None and scope.cancelled_caught and (error := self._taken_back()) is not None:
             raise error from None
-        return caught
+        return swallowed
 
     # -- steps, for the limiters
 
@@ -98,6 +107,24 @@ class JointLease:
         if self.event is not None:
             self.event.set()
 
+    def keeps(self, limiter: Places) -> bool:
+        """Whether a place of `limiter` is kept for us."""
+        for part in self.ladder:
+            if part.limiter is limiter:
+                return not self._waits_for_one_in_line(limiter)
+            if not part.limiter.has_place_for(self):
+                return False
+        return False
+
+    def _waits_for_one_in_line(self, limiter: Places) -> bool:
+        """Whether a task that waits for `limiter` holds what we wait for: only nesting within a rank makes it so."""
+        others = [part.limiter for part in self.parts if part.limiter is not limiter and part.limiter.exhausted]
+        level = level_of(limiter)
+        needed = holders_behind(other for other in others if level is None or level_of(other) in {level, None})
+        return bool(needed) and any(
+            held in needed for waiter in limiter.waiters() if waiter.joint is not self for held in waiter.held_around()
+        )
+
     def refuse(self, part: Lease, error: Exception) -> None:
         """End the wait of all parts with an error."""
         self._withdraw("refused", error)
@@ -111,6 +138,9 @@ class JointLease:
     def _waiting(self) -> bool:
         return self.parts[0].state is WAITING
 
+    def _taken_back(self) -> Exception | None:
+        return next((part.taken_back for part in self.parts if part.taken_back is not None), None)
+
     def _prepare(self) -> Lease | None:
         outer = None
         for part in self.parts:
@@ -119,8 +149,11 @@ class JointLease:
             outer = part.prepare()
         for part in self.parts:
             part.joint = self
-        # Entered upwards and left downwards, so that what is innermost has the highest rank.
-        self._ladder = tuple(sorted(self.parts, key=lambda part: part.limiter.rank.level if part.limiter.rank else 0))
+        # Entered upwards and left downwards, so that what is innermost has the highest rank. Names, and for equal ones
+        # identities, make it one order for all joint waiters.
+        self.ladder = tuple(
+            sorted(self.parts, key=lambda part: (level_of(part.limiter) or 0, part.limiter.name, id(part.limiter)))
+        )
         return outer
 
     def _at_once(self) -> bool:
@@ -148,11 +181,11 @@ class JointLease:
             part.limiter.poll()
 
     def _begin(self, outer: Lease | None) -> None:
-        if (error := next((part.taken_back for part in self.parts if part.taken_back), None)) is not None:
+        if (error := self._taken_back()) is not None:
             for part in self.parts:
                 part.limiter.abandon(part)
             raise error
-        for part in self._ladder:
+        for part in self.ladder:
             part.begin(outer)
             outer = part
         if any(part.revocable for part in self.parts):
@@ -191,6 +224,11 @@ class JointLease:
             part.limiter.take_out(part, kind, detail)
         for part in waiting:
             part.limiter.poll()
+
+
+def level_of(limiter: Places) -> int | None:
+    """The level of a limiter's rank, None where it has none."""
+    return None if limiter.rank is None else limiter.rank.level
 
 
 def lease_all(wants: Iterable[Lease]) -> JointLease:

@@ -21,12 +21,11 @@ from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 from attrs import define, field
 
 from proctor.actors import ranks
-from proctor.actors.admission import UNORDERED
 from proctor.actors.waitgraph import Wait, check_self
 from proctor.errors import LeaseMisuse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable
+    from collections.abc import Awaitable, Callable, Hashable, Iterator
 
     from proctor.actors.admission import Key, Order, Share
     from proctor.actors.joint import JointLease
@@ -79,10 +78,10 @@ class Lease:
     state: State = field(default=NEW)
     cancel_scope: CancelScope | None = field(default=None)
     # Of its limiter, its lease scope and the joint lease it is part of.
-    share: Share = field(default=None)
+    share: Share = field(init=False)
     scope: LeaseScope | None = field(default=None)
     joint: JointLease | None = field(default=None)
-    key: Key = field(default=UNORDERED)
+    key: Key = field(init=False)
     charged: int = field(default=-1)
     event: Event | None = field(default=None)
     taken_back: Exception | None = field(default=None)
@@ -95,7 +94,9 @@ class Lease:
 
     def __aenter__(self) -> Awaitable[Lease]:
         # Not `async`: what is awaited is the one coroutine that has to wait, with no frame of ours above it.
-        outer = self.prepare()
+        outer = ranks.held.get()
+        if outer is not None or self.state is not NEW:
+            outer = self.prepare()
         if self.limiter.has_room():
             return self._try_at_once(outer)
         own = () if outer is None else self._own()
@@ -175,6 +176,14 @@ class Lease:
         lines = (line for start, end, line in self.code.co_lines() if start <= self.instruction < end)
         return f"{self.code.co_filename}:{next(lines, None) or self.code.co_firstlineno}"
 
+    def held_around(self) -> Iterator[Lease]:
+        """The leases held where this one was asked for, innermost first."""
+        lease = self.outer
+        while lease is not None:
+            if lease.held:
+                yield lease
+            lease = lease.outer
+
     # -- steps, also of joint leases
 
     def prepare(self) -> Lease | None:
@@ -185,7 +194,7 @@ class Lease:
             )
         outer = ranks.held.get()
         if outer is not None:
-            outer = ranks.innermost()
+            self.outer = outer = ranks.innermost()
             ranks.check(outer, self)
         return outer
 
@@ -225,22 +234,16 @@ class Lease:
     ) -> bool:
         scope, self.cancel_scope = self.cancel_scope, None
         assert scope is not None
-        caught = False
-        broken: RuntimeError | None = None
         misuse: LeaseMisuse | None = None
         try:
-            caught = bool(scope.__exit__(exc_type, exc, traceback))
-        except RuntimeError as error:  # the backend's own word for a scope left in another task or out of order
-            broken = error
+            swallowed = bool(scope.__exit__(exc_type, exc, traceback))
         finally:
-            misuse = self.leave()
-        if misuse is not None:
-            raise misuse from broken
-        if broken is not None:
-            raise broken
-        if caught and self.taken_back is not None:
+            # A scope that is left in another task or out of order raises; what is to be done about it our text says.
+            if (misuse := self.leave()) is not None:
+                raise misuse
+        if scope.cancelled_caught and self.taken_back is not None:
             raise self.taken_back from None
-        return caught
+        return swallowed
 
     async def _try_at_once(self, outer: Lease | None) -> Lease:
         # Before the place is taken: what is not held cannot leak.
@@ -264,8 +267,12 @@ class Lease:
         limiter = self.limiter
         # `Event()` finds out each time which backend runs; those who wait at one time share one.
         kind = limiter.event_type
-        self.event = event = Event() if kind is None else kind()
-        limiter.event_type = type(event)
+        if kind is None:
+            event = Event()
+            limiter.event_type = type(event)
+        else:
+            event = kind()
+        self.event = event
         if self.state is not WAITING:
             event.set()
         try:
@@ -274,7 +281,7 @@ class Lease:
             else:
                 await event.wait()
             # A cancellation that came between the grant and this line belongs to the wait, not to the body: on neither
-            # backend does a task that was already rescheduled see it before its next checkpoint.
+            # backend does a task that was rescheduled already see it before its next checkpoint.
             await checkpoint_if_cancelled()
         except BaseException as error:
             limiter.give_up(self, error)
@@ -295,7 +302,7 @@ class Lease:
         if self.joint is not None:
             raise LeaseMisuse(f"{self.describe()} is part of a joint lease, which cannot go back in line by parts")
         if not self.held or self.token is None:
-            raise LeaseMisuse(f"{self.describe()} is {self.state.value}: only a lease that is held can go back in line")
+            raise LeaseMisuse(f"{self.describe()} is {self.state.value}: only one that is held can go back in line")
         if ranks.held.get() is not self or not ranks.entered_here(self):
             raise LeaseMisuse(
                 f"{self.describe()} can go back in line only in the task that entered it and while it is the innermost "
@@ -308,9 +315,9 @@ class Lease:
         generator = _generator_in_caller()
         if generator is not None:
             return LeaseMisuse(
-                f"{self.describe()} was held across the `yield` of the async generator {generator!r} and is left {how}. "
-                f"What runs between the yields belongs to the generator's caller: take the lease there, or make the "
-                f"generator an @asynccontextmanager. The place was given back"
+                f"{self.describe()} was held across the `yield` of the async generator {generator!r} and is left "
+                f"{how}. What runs between the yields belongs to the generator's caller: take the lease there, or "
+                f"make the generator an @asynccontextmanager. The place was given back"
             )
         rule = "a lease is left by the task that entered it" if elsewhere else "leases are left in reverse order"
         return LeaseMisuse(f"{self.describe()} is left {how}: {rule}, use `with` blocks. The place was given back")

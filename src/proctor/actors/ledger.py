@@ -4,7 +4,7 @@ Kinds of a `LimiterEvent`, in the order a lease may meet them:
 
     granted    the lease holds a place (without `queued` before it: there was room at once)
     queued     it waits; from here it ends in exactly one of granted, withdrawn, refused
-    armed      a joint waiter has been at the head of all its queues: from now on it reserves a place here
+    armed      a joint waiter has been at the head of all its queues: from now on it keeps places (see joint.py)
     withdrawn  cancelled while it waited
     refused    it waited, and the limiter was closed, its scope ended, or its wait could never end (`detail` says which)
     abandoned  granted, but cancelled or revoked before it woke: the place is back, the body never started

@@ -15,7 +15,7 @@ from attrs import define
 
 from proctor.actors.admission import Order
 from proctor.actors.lease import WAITING, Lease
-from proctor.actors.places import Places
+from proctor.actors.places import CLOSED, Places
 from proctor.actors.statistics import GroupStatistics, LimiterStatistics
 from proctor.errors import LeaseMisuse, LeaseRevoked, LimiterClosed, OptionError
 
@@ -66,7 +66,7 @@ class Limiter(Places):
             group: whose share it is counted to.
             weight: places the group gets for each one that a group of weight 1 gets, while both wait.
             order: place within the group, lower first; equal ones in order of arrival.
-            item: ready-made, for a policy that does not make its own.
+            item: ready-made, for a policy of your own. Its `group`, `weight` and `order`, if it has them, are shown.
             revocable: whether `revoke` may take it back. It then carries a cancel scope.
 
         Raises:
@@ -78,10 +78,20 @@ class Limiter(Places):
             raise OptionError(f"limiter {self.name!r}: weight={weight!r} must be a finite number above 0")
         if order is not None:
             _check_order(self.name, order)
-        if item is None and self._queue is None:
-            raise LeaseMisuse(f"limiter {self.name!r} admits ready-made items only: give its lease an item=")
+        if item is not None or self._queue is None:
+            self._check_item(item)
+            group = getattr(item, "group", None) if group is None else group
+            weight, order = getattr(item, "weight", weight), getattr(item, "order", order)
         frame = sys._getframe(1)
         return Lease(self, group, weight, order, item, revocable, frame.f_code, frame.f_lasti)
+
+    def _check_item(self, item: Any) -> None:
+        if item is None:
+            raise LeaseMisuse(f"limiter {self.name!r} admits ready-made items only: give its lease an item=")
+        if self._queue is not None:
+            raise LeaseMisuse(
+                f"limiter {self.name!r} makes its items itself, from group, weight and order: give it no item="
+            )
 
     def try_lease(
         self,
@@ -101,6 +111,8 @@ class Limiter(Places):
         frame = sys._getframe(1)
         lease.code, lease.instruction = frame.f_code, frame.f_lasti
         outer = lease.prepare()
+        if self._refusal is not None:
+            raise self._refusal()
         if not self.at_once(lease) and not self._admitted_by_policy(lease):
             return None
         lease.begin(outer, scope=False)
@@ -123,6 +135,7 @@ class Limiter(Places):
         """Admit nobody until resumed. Each `by` pauses for itself: all that paused must resume."""
         self._pauses.add(by)
         self._record("paused", detail=by)
+        self._changed_room()
 
     def resume(self, by: Hashable = None) -> None:
         """Take back what `pause` with the same `by` did; without one, nothing changes."""
@@ -143,9 +156,7 @@ class Limiter(Places):
             LimiterClosed: it is closed already.
         """
         if self._refusal is not None:
-            raise LimiterClosed(f"limiter {self.name!r} is closed twice; it is closed once, by its owner") from (
-                self._refusal()
-            )
+            raise LimiterClosed(f"limiter {self.name!r} is closed twice: only its owner closes it, once")
         because = f": {cause}" if cause is not None and str(cause) else ""
 
         def refusal() -> Exception:
@@ -154,6 +165,7 @@ class Limiter(Places):
             return made
 
         self._refusal = refusal
+        self._pauses.add(CLOSED)
         self._record("closed", detail=cause)
         for lease in list(self._waiting):
             if lease.state is WAITING:
@@ -193,7 +205,7 @@ class Limiter(Places):
     @property
     def paused(self) -> bool:
         """Whether somebody has paused it."""
-        return bool(self._pauses)
+        return bool(self._pauses - {CLOSED})
 
     @property
     def closed(self) -> bool:
@@ -211,7 +223,7 @@ class Limiter(Places):
             waiting=len(waiting),
             waiting_single=len(waiting) - joint,
             waiting_joint=joint,
-            reserved=len(self._reserved),
+            reserved=0 if self._limit is None else min(self.kept(), max(0, self._limit - len(self._holders))),
             arrived=self._arrived,
             paused=self.paused,
             closed=self.closed,

@@ -17,20 +17,24 @@ For tests that plant faults: each decision is one small method. Here `at_once`, 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from anyio import Event
 from attrs import define, field
 
-from proctor.actors.admission import AdmissionPolicy, FairQueue, key_of, key_of_returned
+from proctor.actors.admission import UNORDERED, AdmissionPolicy, FairQueue, key_of, key_of_returned
 from proctor.actors.lease import ENDED, GRANTED, WAITING, Lease
 from proctor.actors.ledger import Ledger, LimiterEvent
 from proctor.actors.ranks import Rank
 from proctor.actors.scope import current
-from proctor.errors import DeadlockError, LeaseMisuse
+from proctor.errors import DeadlockError, KernelError, LeaseMisuse
 
 if TYPE_CHECKING:
     from proctor.actors.joint import JointLease
+
+
+CLOSED: Final = object()
+"""What a closed limiter is paused by, for ever."""
 
 
 @define(eq=False)
@@ -41,7 +45,7 @@ class Places:
     name: str = field(kw_only=True)
     rank: Rank | None = field(default=None, kw_only=True)
     _policy: AdmissionPolicy = field(factory=FairQueue, kw_only=True, alias="admission")
-    _ledger: Ledger = field(factory=Ledger, kw_only=True)
+    _ledger: Ledger = field(factory=Ledger, kw_only=True, alias="ledger")
     on_wakeup: Callable[[float | None], object] | None = field(default=None, init=False)
     _queue: FairQueue | None = field(default=None, init=False)
     _holders: dict[Lease, None] = field(factory=dict, init=False)
@@ -71,12 +75,21 @@ class Places:
     @property
     def stopped(self) -> bool:
         """Whether it is paused or closed."""
-        return bool(self._pauses) or self._refusal is not None
+        return bool(self._pauses)
 
     @property
     def heeds_room(self) -> bool:
         """Whether room alone decides how many are admitted, so that it may take part in `lease_all`."""
         return self._queue is not None
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there is no place now, kept or not."""
+        return bool(self._pauses) or (self._limit is not None and len(self._holders) >= self._limit)
+
+    def waiters(self) -> Iterable[Lease]:
+        """The leases that wait, in the order in which they came."""
+        return self._waiting.keys()
 
     def holders(self) -> Iterable[Lease]:
         """The leases that hold a place, oldest first."""
@@ -96,7 +109,6 @@ class Places:
             self._queue is not None
             and not self._waiting
             and not self._pauses
-            and self._refusal is None
             and (self._limit is None or len(self._holders) < self._limit)
         )
 
@@ -132,8 +144,7 @@ class Places:
             self._arrive(lease)
             lease.state = WAITING
             waiting[lease] = None
-            if lease.order is not None:
-                lease.key = key_of(lease.order)
+            lease.key = UNORDERED if lease.order is None else key_of(lease.order)
             if lease.joint is not None:
                 self._unparked += 1
             queue.enqueue(lease, 0.0)  # it never looks at the time
@@ -266,7 +277,7 @@ class Places:
         self.poll()
 
     def _refuse_requeue(self, lease: Lease, now: float) -> None:
-        """A lease went back in line and the limiter is closed. Its owner's policy put it back: it is withdrawn there."""
+        """A lease went back in line of a limiter that is closed; a policy of its own was told and has it again."""
         if self._queue is not None:
             self._queue.leave(lease.share)
         else:
@@ -287,11 +298,13 @@ class Places:
     def poll(self) -> None:
         """Admit whoever the policy says is next. The owner calls it at the time `on_wakeup` was told."""
         if self._queue is not None:
-            if self._waiting and not self._pauses:
+            if self._reserved:
+                self._serve_around()
+            elif self._waiting and not self._pauses:
                 self._serve(self._queue)
             return
         wakeup = None
-        if not self._pauses and self._refusal is None:
+        if not self._pauses:
             now = self._ledger.now()
             self._ask(now)
             wakeup = self._policy.next_wakeup(now)
@@ -302,7 +315,12 @@ class Places:
         """Admit whom a policy that counts for itself lets go."""
         room = None if self._limit is None else max(0, self._limit - len(self._holders))
         for item in self._policy.poll(now, room):
-            self._grant(self._items[id(item)])
+            lease = self._items.get(id(item))
+            if lease is None or lease.state is not WAITING:
+                raise KernelError(
+                    f"the admission policy of limiter {self.name!r} granted {item!r}, which does not wait"
+                )
+            self._grant(lease)
 
     def _serve(self, queue: FairQueue) -> None:
         """Admit from a queue as long as there is room, joint waiters first that have reserved theirs."""
@@ -321,13 +339,45 @@ class Places:
             elif room:
                 queue.take(lease)
                 self._grant(lease)
+                if len(self._holders) == self._limit and not self._unparked:
+                    return
             else:
                 return
             room = self._room()
 
+    def _serve_around(self) -> None:
+        """Serve, and then the limiters of the joint waiters that are armed here.
+
+        A place may no longer be kept there because of what happened here; and so on, wherever somebody was served.
+        """
+        todo: list[Places] = [self]
+        started = False
+        while todo:
+            limiter = todo.pop()
+            waiting = len(limiter._waiting)
+            armed = list(limiter._reserved)
+            if limiter._queue is not None and not limiter._pauses:
+                limiter._serve(limiter._queue)
+            if not started or len(limiter._waiting) < waiting:
+                started = True
+                neighbours = {part.limiter: None for joint in (*armed, *limiter._reserved) for part in joint.parts}
+                todo.extend(each for each in neighbours if each is not limiter and each not in todo)
+
     def _room(self) -> bool:
-        """Whether there is a place that nobody has reserved."""
-        return self._limit is None or len(self._holders) + len(self._reserved) < self._limit
+        """Whether there is a place that is not kept for a joint waiter."""
+        if self._limit is None:
+            return True
+        free = self._limit - len(self._holders)
+        return free > 0 and (not self._reserved or free > self.kept())
+
+    def kept(self, ahead_of: JointLease | None = None) -> int:
+        """Places kept for joint waiters; only for those armed before `ahead_of`, if given."""
+        kept = 0
+        for joint in self._reserved:
+            if joint is ahead_of:
+                break
+            kept += joint.keeps(self)
+        return kept
 
     def _changed_room(self) -> None:
         """There may be more places than before."""
@@ -344,18 +394,16 @@ class Places:
             lease.event.set()
 
     def reserve(self, part: Lease) -> None:
-        """Hold a place back for the part of a joint waiter that is armed."""
+        """The joint waiter of `part` is armed."""
         assert part.joint is not None
         self._reserved[part.joint] = part
         self._record("armed", part)
 
     def has_place_for(self, joint: JointLease) -> bool:
-        """Whether there is a place for an armed joint waiter besides those of whoever was armed earlier."""
+        """Whether there is a place for an armed joint waiter besides those kept for whoever was armed earlier."""
         if self._pauses:
             return False
-        if self._limit is None:
-            return True
-        return list(self._reserved).index(joint) < self._limit - len(self._holders)
+        return self._limit is None or self._limit - len(self._holders) > self.kept(ahead_of=joint)
 
     def grant_reserved(self, part: Lease) -> None:
         """Give the part of an armed joint waiter its place."""

@@ -45,12 +45,21 @@ class Recovery:
         if not is_declared(error, self.supervisor.faults):
             self._doom(child, error)
         elif child is None or child.retired or not first:
-            _late(child, life, error)
+            if child is not None and child.restart is not None:
+                child.restart.causes.append(error)
+            _warn(life.shell.address, error)
         elif child.shell.spec.restart == "temporary":
             logger.warning("%s is gone: %s: %s", child.address, type(error).__name__, error)
             self.retire(child, error)
         else:
             self._restart(child, life, error)
+
+    def answer_late(self, child: Child, error: BaseException) -> None:
+        """A child failed while it was stopped, and nobody waits to be told."""
+        if is_declared(error, self.supervisor.faults):
+            _warn(child.address, error)
+        else:
+            self.supervisor.escalate(error, child.address)
 
     def answer_end(self, child: ActorChild, life: Incarnation[Any]) -> None:
         """A child ended by its own word."""
@@ -123,69 +132,98 @@ class Recovery:
     def drop(self, child: Child) -> None:
         """`child` is not to come back after all."""
         for rounds in list(self._rounds.values()):
-            if rounds.broken.pop(child, None) is not None and self.supervisor.strategy == "one_for_one":
-                rounds.scope.cancel()
+            restart = rounds.broken.pop(child, None)
+            if restart is not None:
+                child.record.withdraw(restart)
+                if self.supervisor.strategy == "one_for_one":
+                    self._cancel(rounds)
 
     def cancel(self) -> None:
         """End all recoveries; nothing comes back."""
         for rounds in list(self._rounds.values()):
-            rounds.broken.clear()
-            rounds.scope.cancel()
+            for child, restart in rounds.broken.items():
+                child.record.withdraw(restart)
+            self._cancel(rounds)
 
-    def ended(self, key: int) -> None:
-        """A recovery is over."""
-        del self._rounds[key]
+    def _cancel(self, rounds: Rounds) -> None:
+        rounds.scope.cancel()
+        self.ended(rounds)
+
+    def ended(self, rounds: Rounds) -> None:
+        """A recovery is over, or will be at once: what fails from now on needs another."""
+        if self._rounds.get(rounds.key) is rounds:
+            del self._rounds[rounds.key]
 
     def affected(self, broken: dict[Child, Restart]) -> list[Child]:
         """The children that end and come back because of `broken`, in the order of their starting."""
-        if self.supervisor.strategy == "one_for_one":
-            return [child for child in broken if not child.stopping and not child.retired]
+        if self.supervisor.strategy == "one_for_one" or not broken:
+            return list(broken)
         living = [child for child in self.supervisor.living() if not child.starting or child in broken]
         if self.supervisor.strategy == "one_for_all":
             return living
-        first = min((child.order for child in broken), default=0)
+        first = min(child.order for child in broken)
         return [child for child in living if child.order >= first]
 
 
-def _late(child: ActorChild | None, life: Incarnation[Any], error: BaseException) -> None:
-    """A declared fault of an incarnation that has died already."""
-    if child is not None and child.restart is not None:
-        child.restart.causes.append(error)
-    logger.warning("%s failed again while it ended: %s: %s", life.shell.address, type(error).__name__, error)
+def _warn(address: str, error: BaseException) -> None:
+    """Of a declared fault that changes nothing any more."""
+    logger.warning("%s failed while it ended: %s: %s", address, type(error).__name__, error)
 
 
 @define(eq=False)
 class Rounds:
-    """One recovery."""
+    """One recovery.
+
+    Attributes:
+        broken: the children that failed, and how they are to come back.
+        owed: the children that were ended for it and have not been opened again.
+    """
 
     recovery: Recovery
     key: int
     broken: dict[Child, Restart] = field(factory=dict, init=False)
+    owed: set[Child] = field(factory=set, init=False)
     scope: anyio.CancelScope = field(factory=anyio.CancelScope, init=False)
 
     async def run(self) -> None:
-        """Run rounds until nothing is broken."""
+        """Run rounds until everybody is back."""
         try:
             with self.scope:
-                while self.broken:
+                while self.broken or self.owed:
                     await self._round()
         finally:
-            self.recovery.ended(self.key)
+            self.recovery.ended(self)
 
     async def _round(self) -> None:
-        supervisor = self.recovery.supervisor
-        affected = self.recovery.affected(self.broken)
-        cause = next(iter(self.broken.values())).causes[0]
+        affected = self._affected()
+        self.owed = set(affected)
+        cause = next((restart.causes[0] for restart in self.broken.values()), None)
         for child in reversed(affected):
-            await child.retreat(anyio.current_time() + supervisor.grace, cause)
-        await anyio.sleep_until(max((restart.due for restart in self.broken.values()), default=0.0))
-        if self.recovery.affected(self.broken) != affected:
-            return
+            await child.retreat(anyio.current_time() + self.recovery.supervisor.grace, cause)
+        await anyio.sleep_until(self._due())
+        # A failure that came meanwhile may concern others, or have a later end of its backoff: then once more.
+        if self._affected() == affected and self._due() <= anyio.current_time():
+            await self._revive(affected)
+
+    def _due(self) -> float:
+        return max((restart.due for restart in self.broken.values()), default=0.0)
+
+    async def _revive(self, children: list[Child]) -> None:
         restarts, self.broken = self.broken, {}
         for child, restart in restarts.items():
             restart.at = anyio.current_time()
-            supervisor.note("restarted", child.address)
-        for child in affected:
+            self.recovery.supervisor.note("restarted", child.address)
+        for child in children:
+            self.owed.discard(child)
             await child.revive()
             if self.broken:
                 return
+
+    def _affected(self) -> list[Child]:
+        """Who is to end and to come back, in the order of starting."""
+        children = {*self.recovery.affected(self.broken), *self.owed}
+        return sorted((each for each in children if not each.stopping and not each.retired), key=_order)
+
+
+def _order(child: Child) -> int:
+    return child.order

@@ -15,7 +15,7 @@ from typing import final
 
 from attrs import define, field
 
-from proctor.actors.lease import WAITING, Lease
+from proctor.actors.lease import ENDED, WAITING, Lease
 from proctor.errors import LeaseMisuse
 
 current: ContextVar[LeaseScope | None] = ContextVar("proctor_lease_scope", default=None)
@@ -73,7 +73,7 @@ class LeaseScope:
             if isinstance(member, LeaseScope):
                 member.end()
                 stray.extend(member.stray)
-            else:
+            elif member.state is not ENDED:  # as a part of a joint lease is that ended with another part
                 stray.append(f"{member.describe()} is {member.state.value}")
                 self._end_lease(member)
         self.stray = tuple(stray)

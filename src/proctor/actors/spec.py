@@ -11,7 +11,7 @@ from attrs import field, frozen
 from proctor.actors.checks import check, check_name
 
 if TYPE_CHECKING:
-    from proctor.actors.incarnation import ActorContext
+    from proctor.actors.context import ActorContext
     from proctor.actors.limiter import Limiter
 
 S_co = TypeVar("S_co", covariant=True)

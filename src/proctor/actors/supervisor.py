@@ -27,7 +27,7 @@ from proctor.actors.actor import ChildSpec, Ref
 from proctor.actors.backoff import Backoff, Chance, Intensity, RestartRecord
 from proctor.actors.bounded import wait_bounded, without_cancellations
 from proctor.actors.checks import check, check_name
-from proctor.actors.children import ActorChild, BranchChild, Child
+from proctor.actors.children import ActorChild, BranchChild, Child, Children
 from proctor.actors.events import SupervisorEvent
 from proctor.actors.incarnation import Incarnation
 from proctor.actors.ledger import Ledger
@@ -68,9 +68,10 @@ class Supervisor:
     recovery: Recovery = field(init=False)
     closing: bool = field(default=False, init=False)
     failing: bool = field(default=False, init=False)
+    cast_off: bool = field(default=False, init=False)
     _body: anyio.CancelScope = field(factory=anyio.CancelScope, init=False)
     _nursery: TaskGroup | None = field(default=None, init=False)
-    _children: list[Child] = field(factory=list, init=False)
+    _children: Children = field(factory=Children, init=False)
     _record: RestartRecord = field(init=False)
     _started: int = field(default=0, init=False)
     _stops: list[anyio.Event] = field(factory=list, init=False)
@@ -94,11 +95,7 @@ class Supervisor:
     @property
     def children(self) -> tuple[Ref[Any] | Supervisor, ...]:
         """The children that are not gone, in the order of their starting."""
-        return tuple(
-            child.branch if isinstance(child, BranchChild) else Ref(child.shell)
-            for child in self.living()
-            if isinstance(child, BranchChild | ActorChild)
-        )
+        return tuple(child.reference for child in self.living())
 
     async def start(self, spec: ChildSpec[S]) -> Ref[S]:
         """Start an actor and return its reference once it is open.
@@ -181,13 +178,23 @@ class Supervisor:
             ValueError: it is no child of this supervisor.
             Exception: what the child raised while it ended; several as a group.
         """
-        child = self._child_of(target)
+        child = self._children.of(target)
         if child is None:
+            parent = target.parent if isinstance(target, Supervisor) else target._shell.supervisor
+            if parent is not self:
+                raise ValueError(f"{target.address} is no child of {self.address}")
             return
         end = anyio.Event()
         self._stops.append(end)
+        child.stoppers += 1
         self.spawn(self._stop, child, end, name=f"{child.address}: stop")
-        await end.wait()
+        try:
+            await end.wait()
+        except BaseException:
+            child.stoppers -= 1
+            self._keep_stop_errors(child)
+            raise
+        child.stoppers -= 1
         errors, child.stop_errors = child.stop_errors, []
         if len(errors) == 1:
             raise errors[0]
@@ -203,34 +210,53 @@ class Supervisor:
 
     def failed(self, shell: Shell[Any], life: Incarnation[Any], error: BaseException, *, first: bool) -> None:
         """An incarnation failed; `first` is its death, later ones come while it ends."""
-        child = self._actor_child(shell)
+        child = self._children.actor(shell)
         if child is not None and child.stopping and not self.closing:
             child.stop_errors.append(error)
+            self._keep_stop_errors(child)
         elif self.closing or self.root.failing:
-            self._errors.append(error)
+            self._keep(error)
             if child is not None:
                 self.recovery.dismiss(child, error)
         else:
             self.recovery.answer(child, life, error, first=first)
 
+    def _keep_stop_errors(self, child: Child) -> None:
+        """See to the errors of a stop that nobody waits for."""
+        if child.stoppers:
+            return
+        errors, child.stop_errors = child.stop_errors, []
+        for error in errors:
+            if self.closing or self.root.failing:
+                self._keep(error)
+            else:
+                self.recovery.answer_late(child, error)
+
     def finished(self, shell: Shell[Any], life: Incarnation[Any]) -> None:
         """An incarnation ended by its own word."""
-        child = self._actor_child(shell)
+        child = self._children.actor(shell)
         if child is not None and life.was_open and not (child.stopping or child.retired or self.closing):
             self.recovery.answer_end(child, life)
 
     def ended(self, shell: Shell[Any]) -> None:
         """An incarnation has ended altogether."""
-        child = self._actor_child(shell)
+        child = self._children.actor(shell)
         if child is not None and child.retired:
             self.forget(child)
 
     def escalate(self, error: BaseException, child: str = "") -> None:
         """End the whole tree with `error`: its root's body is cancelled."""
         self.note("escalated", child, detail=error)
-        self._errors.append(error)
+        self._keep(error)
         self.root.failing = True
         self.root._body.cancel()
+
+    def _keep(self, error: BaseException) -> None:
+        """For the group that the root raises; a supervisor that was stopped alone has its parent raise it."""
+        if self.cast_off and self.parent is not None:
+            self.parent._keep(error)
+        else:
+            self._errors.append(error)
 
     def forget(self, child: ActorChild) -> None:
         """Keep no book on a child that is gone, once nothing of it is left."""
@@ -255,7 +281,7 @@ class Supervisor:
 
     def living(self) -> list[Child]:
         """The children that are neither gone nor being stopped, in the order of their starting."""
-        return [child for child in self._children if not child.retired and not child.stopping]
+        return self._children.living()
 
     async def close(self) -> None:
         """Stop everything, in a shield; a native cancellation meanwhile is raised once all has ended.
@@ -290,6 +316,8 @@ class Supervisor:
             await self._finish(child, anyio.current_time() + self.grace)
             if child in self._children:
                 self._children.remove(child)
+                child.stop_errors += child.cast_off()
+                self._keep_stop_errors(child)
         finally:
             self._stops.remove(end)
             end.set()
@@ -299,8 +327,9 @@ class Supervisor:
             return
         self.note("stopping", child.address)
         await child.finish(deadline)
-        child.stopped = True
-        self.note("stopped", child.address)
+        if not child.stopped:
+            child.stopped = True
+            self.note("stopped", child.address)
 
     def causes(self) -> list[BaseException]:
         """What made it fail, and its child supervisors."""
@@ -320,8 +349,7 @@ class Supervisor:
     def _refuse_start(self, name: str) -> None:
         if self.closing:
             raise ActorGone(f"{self.address} is closing and starts nothing: it cannot start {name!r}")
-        address = f"{self.address}/{name}"
-        if any(child.address == address and not child.retired for child in self._children):
+        if self._children.has(f"{self.address}/{name}"):
             raise ValueError(
                 f"{self.address} has a child {name!r} already: choose another name, or stop that one first"
             )
@@ -337,8 +365,8 @@ class Supervisor:
         """A child that its starter will not get: as if it had never been."""
         child.stopping = True
         child.shell.refuse(life.cause)
-        child.shell.free_limiter()
         life.halt()
+        child.shell.free_limiter()
         child.retired = True
         self.forget(child)
 
@@ -349,24 +377,6 @@ class Supervisor:
     def _record_of_child(self) -> RestartRecord:
         # One that is given up alone must not use up the restarts of others.
         return self._record if self.exhausted == "escalate" else RestartRecord(self.intensity)
-
-    def _actor_child(self, shell: Shell[Any]) -> ActorChild | None:
-        for child in self._children:
-            if isinstance(child, ActorChild) and child.shell is shell:
-                return child
-        return None
-
-    def _child_of(self, target: Ref[Any] | Supervisor) -> Child | None:
-        for child in self._children:
-            if isinstance(target, Supervisor):
-                if isinstance(child, BranchChild) and child.branch is target:
-                    return child
-            elif isinstance(child, ActorChild) and child.shell is target._shell:
-                return child
-        parent = target.parent if isinstance(target, Supervisor) else target._shell.supervisor
-        if parent is not self:
-            raise ValueError(f"{target.address} is no child of {self.address}")
-        return None
 
 
 @asynccontextmanager
@@ -432,7 +442,8 @@ async def open_supervisor(
     except GeneratorExit:
         raise
     except BaseException as error:
-        raised = error
+        # A cancellation that came last does not hide what the body raised.
+        raised = error if raised is None or without_cancellations(raised) is None else raised
     else:
         if raised is not None and without_cancellations(raised) is None:
             # Nobody's cancellation but the nursery's own: a task in it was cancelled before its first step.

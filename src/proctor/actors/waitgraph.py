@@ -1,8 +1,8 @@
 """Waits that can never end: a task that waits for its own permits, and rings of tasks that wait for each other.
 
-The first is seen when the lease is asked for and raises at once. The second is looked for once, a second after a waiter
-queued, in that waiter's own task, and only by waiters that hold something themselves: nobody else can be part of a ring,
-and whichever task closes a ring is one of them. So no timer runs for anybody else and none is periodic.
+The first is seen when the lease is asked for and raises at once. The second is looked for once, a second after a
+waiter queued, in that waiter's own task, and only by waiters that hold something themselves: nobody else can be part
+of a ring, and whichever task closes a ring is one of them. So no timer runs for anybody else and none is periodic.
 
 A correct program must never be accused. Hence:
 
@@ -34,6 +34,7 @@ from proctor.errors import DeadlockError
 if TYPE_CHECKING:
     from proctor.actors.lease import Lease
     from proctor.actors.limiter import Limiter
+    from proctor.actors.places import Places
 
 PATIENCE: Final = 1.0
 """Seconds a waiter has queued when the ring it may be part of is looked for."""
@@ -112,6 +113,19 @@ def check_ring(wait: Wait) -> None:
         + "\nThis one is refused so that the others may go on. Give the limiters ranks, take their leases in the same "
         "order everywhere, or take them together with lease_all."
     )
+
+
+def holders_behind(limiters: Iterable[Places]) -> set[Lease]:
+    """The leases that have to end, or whose tasks have to go on, before there is a place of each of `limiters`."""
+    found: set[Lease] = set()
+    todo = [holder for limiter in limiters for holder in limiter.holders()]
+    while todo:
+        lease = todo.pop()
+        if lease not in found:
+            found.add(lease)
+            if lease.blocked is not None:
+                todo.extend(holder for wanted in lease.blocked.leases for holder in wanted.limiter.holders())
+    return found
 
 
 def _awaited(wait: Wait) -> set[Wait]:

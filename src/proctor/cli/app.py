@@ -14,9 +14,11 @@ from typing import Final
 
 SUMMARIES: Final = {
     "eval": "Evaluate tasks.",
+    "plan": "Show what an evaluation would run, and under which limits.",
     "list": "List tasks without running them.",
     "log": "List, read and print logs.",
     "info": "Versions and surroundings, for bug reports.",
+    "completion": "Print a shell's completion script.",
 }
 """The commands, and what the list of them says; each is a module of this package with an ``app``."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, cast
 
 import typer
+import typer.completion
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -33,6 +34,8 @@ class Commands(TyperGroup):
             return None
         near = difflib.get_close_matches(cmd_name, SUMMARIES, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SUMMARIES)}"
+        if cmd_name.partition("@")[0].endswith(".py"):
+            hint = f"to evaluate the tasks in it: proctor eval {cmd_name}"
         raise UsageError(f"no command is called {cmd_name!r}; {hint}")
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -69,6 +72,8 @@ def proctor(
 
 def root() -> Callable[..., Any]:
     """The root command."""
+    # typer makes its shells known only where its own options for completion are on, and ours are a command.
+    cast("Any", typer.completion).completion_init()
     app = new_app(cls=Commands)
     app.callback()(proctor)
     return cast("Callable[..., Any]", get_command(app))

@@ -1,4 +1,8 @@
-"""``proctor eval``: the table of options as a command, and a run's outcome as an exit code."""
+"""``proctor eval``: the table of options as a command, and a run's outcome as an exit code.
+
+What is not given as a flag is not given to the engine, which reads the environment itself: there it stands below what
+models and tasks say, and a flag above them.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,9 @@ import typer
 from typer.core import TyperCommand
 
 from proctor.cli.commands import new_app
-from proctor.cli.options import Option, arguments, from_environment, from_flags
-from proctor.cli.table import OPTIONS
+from proctor.errors import OptionError
+from proctor.runtime.options import OPTIONS, Option, from_flags, said_in_environment
+from proctor.runtime.options.table import COMMAND_LINE_ONLY, REDUCER
 
 TASKS: Final = "A file, file.py@task, a folder, or a registered task; default: the working folder."
 
@@ -51,30 +56,62 @@ def completed(args: Sequence[str]) -> list[str]:
 
 
 def run(tasks: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Evaluate and return the exit code.
+    """Evaluate, or show the plan when only that is wanted, and return the exit code.
 
     Args:
         given: flags by `Option.key`, None where one was not given.
     """
-    from proctor.cli.outcome import evaluate, terminable
-    from proctor.runtime.settings import environ, eval_option, load_dotenv
+    from proctor.cli.outcome import evaluate, show_plan, terminable
+    from proctor.runtime.settings import load_dotenv
 
     with terminable() as ending:
         try:
             load_dotenv()
-            flags = from_flags(OPTIONS, given)
-            options = arguments(OPTIONS, flags, from_environment(OPTIONS, eval_option, environ))
-            return evaluate(list(tasks), options)
+            options = _options(from_flags(OPTIONS, given))
+            own = _own_options(options)
+            if own["dry_run"]:
+                return show_plan(list(tasks), options, as_json=own["json"])
+            if own["json"]:
+                raise OptionError("--json shows a plan: give --dry-run too, or use proctor plan")
+            return evaluate(list(tasks), options, log_level=own["log_level"])
         except KeyboardInterrupt:
             return ending.exit_code()
 
 
-def command(options: Iterable[Option]) -> Callable[..., int]:
-    """A function whose signature typer reads as the command's arguments and flags."""
+def _options(flags: dict[str, Any]) -> dict[str, Any]:
+    """What the flags say as arguments of `eval`: of the two flags for epochs one argument is made."""
+    reducers = flags.pop(REDUCER, None)
+    if reducers is not None:
+        from proctor.evaluation.task import Epochs
+
+        count = flags.get("epochs") or _said("epochs")
+        if count is None:
+            raise OptionError("--epochs-reducer needs --epochs: say how often each sample is to be run")
+        flags["epochs"] = Epochs(count, reducers)
+    return flags
+
+
+def _own_options(flags: dict[str, Any]) -> dict[str, Any]:
+    """Take out what the command line does itself; where a flag says nothing, its variables are read."""
+    found = {name: flags.pop(name, None) for name in sorted(COMMAND_LINE_ONLY)}
+    return {name: _said(name) if value is None else value for name, value in found.items()}
+
+
+def _said(parameter: str) -> Any:
+    """What the environment says of one option."""
+    said = said_in_environment(option for option in OPTIONS if option.parameter == parameter)
+    return said[parameter].value if parameter in said else None
+
+
+def command(
+    options: Iterable[Option], act: Callable[[Sequence[str], Mapping[str, Any]], int], help: str
+) -> Callable[..., int]:
+    """A function whose signature typer reads as a command's arguments and flags."""
 
     def eval(**given: Any) -> int:
-        """Evaluate tasks."""
-        return run(given.pop("tasks") or [], given)
+        return act(given.pop("tasks") or [], given)
+
+    eval.__doc__ = help
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     tasks = inspect.Parameter(
@@ -111,4 +148,4 @@ def _readable(option: Option, text: str) -> bool:
 
 
 app = new_app()
-app.command(cls=EvalCommand)(command(OPTIONS))
+app.command(cls=EvalCommand)(command(OPTIONS, run, "Evaluate tasks."))

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.cli import values
 from proctor.cli.commands import new_app
 from proctor.cli.output import show
 from proctor.display.text import printable
 from proctor.errors import OptionError
+from proctor.runtime.options import values
 
 app = new_app(help="List tasks without running them.", no_args_is_help=True)
 

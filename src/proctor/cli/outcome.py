@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
@@ -13,14 +13,15 @@ from typing import Any, Final
 from attrs import define
 
 from proctor.cli.app import FAILURE, INTERRUPTED, SUCCESS
-from proctor.cli.output import say
+from proctor.cli.output import say, show
 
 TERMINATED: Final = 143
+COMMAND_LINE: Final = "command line"
 LEVELS: Final = {"trace": logging.DEBUG + 3, "http": logging.DEBUG + 5}
 """Levels that Inspect adds to those of `logging`."""
 
 
-def evaluate(tasks: list[str], options: dict[str, Any]) -> int:
+def evaluate(tasks: list[str], options: dict[str, Any], *, log_level: str | None = None) -> int:
     """Evaluate and return the exit code: 0 when every task is a success.
 
     Args:
@@ -31,16 +32,49 @@ def evaluate(tasks: list[str], options: dict[str, Any]) -> int:
         KeyboardInterrupt: it was interrupted; the logs are written.
     """
     from proctor.evaluation import api
+    from proctor.runtime.options import OPTIONS, said_in_environment
 
-    if roles := options.get("model_roles"):
-        options["model_roles"] = {role: _models(role, given) for role, given in roles.items()}
-    with messages_to_stderr(options.pop("log_level", None) or "warning"):
-        logs = api.eval(tasks or None, **options)
+    with messages_to_stderr(log_level or "warning"):
+        logs = api.eval(tasks or None, **_from_command_line(options))
     failed = [log for log in logs if log.status != "success"]
-    if options.get("display") == "none":
+    display = options.get("display")
+    if display is None:
+        said = said_in_environment(option for option in OPTIONS if option.parameter == "display")
+        display = said["display"].value if said else None
+    if display == "none":
         for log in failed:
             say(_failure(log))
     return FAILURE if failed else SUCCESS
+
+
+def show_plan(tasks: list[str], options: dict[str, Any], *, as_json: bool) -> int:
+    """Show what would be run and return the exit code: 1 for a plan that cannot fit.
+
+    Args:
+        options: arguments of `eval`.
+
+    Raises:
+        UsageError: there is a mistake in the call.
+    """
+    from proctor.cli.planned import lines
+    from proctor.evaluation.report import plan_report
+
+    found = plan_report(tasks or None, **_from_command_line(options))
+    if as_json:
+        import json
+
+        show(json.dumps(found.as_dict(), indent=2))
+    else:
+        for line in lines(found):
+            show(line)
+    return SUCCESS if found.fits else FAILURE
+
+
+def _from_command_line(options: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `eval` that say where they came from."""
+    from proctor.runtime.settings import Resolved
+
+    return {name: Resolved(value, COMMAND_LINE) for name, value in options.items()}
 
 
 @define
@@ -104,29 +138,9 @@ class _Messages(logging.Handler):
             self.handleError(record)
 
 
-def _models(role: str, given: Any) -> Any:
-    """A model, or several, for a role: a name, or a mapping of a name and its options."""
-    from proctor.errors import OptionError
-    from proctor.model import GenerateConfig, get_model
-
-    if isinstance(given, list):
-        return [_models(role, each) for each in given]
-    if not isinstance(given, Mapping):
-        return str(given)
-    options = dict(given)
-    name = options.pop("model", None)
-    arguments = options.pop("model_args", {})
-    base_url = options.pop("base_url", None)
-    if not isinstance(name, str) or not isinstance(arguments, Mapping):
-        raise OptionError(f"--model-role {role}: a mapping needs a model, as in {{model: provider/model}}")
-    config = GenerateConfig.from_options(options)
-    # Each role has its own Model, so that what the roles use is told apart.
-    return get_model(name, config=config, base_url=base_url, memoize=False, **arguments)
-
-
 def _failure(log: Any) -> str:
     reason = f": {log.error.message}" if log.error is not None else ""
     return f"{log.eval.task} ({log.eval.model}) ended with status {log.status}{reason}; log: {log.location}"
 
 
-__all__: Sequence[str] = ["Ending", "evaluate", "messages_to_stderr", "terminable"]
+__all__: Sequence[str] = ["Ending", "evaluate", "messages_to_stderr", "show_plan", "terminable"]

@@ -78,21 +78,31 @@ def _frames(error: BaseException) -> list[traceback.FrameSummary]:
 def _matters(file: str) -> bool:
     if file.startswith(PACKAGE):
         return True
-    return not file.startswith((sysconfig.get_path("stdlib"), "<frozen")) and "site-packages" not in file
+    return not file.startswith((sysconfig.get_path("stdlib"), "<")) and "site-packages" not in file
 
 
 def _in_users_code(error: BaseException) -> bool:
     """Whether the error arose in a task file or something it called, and not in proctor."""
     frames = _frames(error)
-    return bool(frames) and not frames[-1].filename.startswith(PACKAGE)
+    if not frames or not frames[-1].filename.startswith(PACKAGE):
+        return bool(frames)
+    # What users' code called may refuse a value, as Python's own functions do.
+    return isinstance(error, TypeError | ValueError) and _last_of_user(frames) is not None
+
+
+def _last_of_user(frames: list[traceback.FrameSummary]) -> traceback.FrameSummary | None:
+    return next((frame for frame in reversed(frames) if not frame.filename.startswith(PACKAGE)), None)
 
 
 def _place(error: BaseException) -> str:
+    """Users' innermost line, else ours."""
     frames = _frames(error)
     if not frames:
         return ""
-    line = f"\n    {frames[-1].line}" if frames[-1].line else ""
-    return f"\n  at {frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name}{line}"
+    frame = _last_of_user(frames) if _in_users_code(error) else None
+    frame = frame or frames[-1]
+    line = f"\n    {frame.line}" if frame.line else ""
+    return f"\n  at {frame.filename}, line {frame.lineno}, in {frame.name}{line}"
 
 
 def _kept(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from proctor.dataset.dataset import Dataset, MemoryDataset
 from proctor.dataset.fields import FieldSpec, RecordToSample
+from proctor.dataset.huggingface import hf_dataset
 from proctor.dataset.readers import csv_dataset, file_dataset, json_dataset
 from proctor.dataset.sample import Sample
 
@@ -15,5 +16,6 @@ __all__ = [
     "Sample",
     "csv_dataset",
     "file_dataset",
+    "hf_dataset",
     "json_dataset",
 ]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 import attrs
 
+from proctor.dataset.ids import Ids
 from proctor.dataset.letters import answer_character, answer_index
 from proctor.dataset.sample import Sample, input_length
 from proctor.errors import DatasetError
@@ -130,27 +131,42 @@ class MemoryDataset(Dataset):
         Raises:
             DatasetError: a target is no letter of one of its sample's choices.
         """
-        chance = seeded(seed)
-        for place, sample in enumerate(self.samples):
-            if sample.choices:
-                order = list(range(len(sample.choices)))
-                chance.shuffle(order)
-                self.samples[place] = self._with_choices(place, sample, order)
+        self.samples = list(choices_shuffled(self.samples, seed, source=self._name))
 
-    def _with_choices(self, place: int, sample: Sample, order: list[int]) -> Sample:
-        choices = sample.choices or []
-        moved = {old: answer_character(new) for new, old in enumerate(order)}
-        try:
-            if isinstance(sample.target, str):
-                target: str | list[str] = moved[answer_index(sample.target)]
-            else:
-                target = [moved[answer_index(letter)] for letter in sample.target]
-        except (ValueError, KeyError):
-            raise DatasetError(
-                f"{self._name or 'dataset'}: the choices of sample {place + 1} (id {sample.id!r}) cannot be shuffled: "
-                f"its target {sample.target!r} is not the letter of one of its {len(choices)} choices"
-            ) from None
-        return attrs.evolve(sample, choices=[choices[old] for old in order], target=target)
+
+def choices_shuffled(samples: Iterable[Sample], seed: int | None, *, source: str | None = None) -> Iterator[Sample]:
+    """The samples in their order, the choices of each shuffled, and its target with them.
+
+    Args:
+        seed: the same one gives the same choices. source: names the dataset in the error.
+
+    Raises:
+        DatasetError: a target is no letter of one of its sample's choices.
+    """
+    chance = seeded(seed)
+    for number, sample in enumerate(samples, 1):
+        if not sample.choices:
+            yield sample
+            continue
+        order = list(range(len(sample.choices)))
+        chance.shuffle(order)
+        yield _with_choices(sample, order, f"{source or 'dataset'}: the choices of sample {number} (id {sample.id!r})")
+
+
+def _with_choices(sample: Sample, order: list[int], what: str) -> Sample:
+    choices = sample.choices or []
+    moved = {old: answer_character(new) for new, old in enumerate(order)}
+    try:
+        if isinstance(sample.target, str):
+            target: str | list[str] = moved[answer_index(sample.target)]
+        else:
+            target = [moved[answer_index(letter)] for letter in sample.target]
+    except (ValueError, KeyError):
+        raise DatasetError(
+            f"{what} cannot be shuffled: its target {sample.target!r} is not the letter of one of its {len(choices)} "
+            "choices"
+        ) from None
+    return attrs.evolve(sample, choices=[choices[old] for old in order], target=target)
 
 
 def numbered(sample: Sample, number: int) -> Sample:
@@ -158,28 +174,40 @@ def numbered(sample: Sample, number: int) -> Sample:
     return sample if sample.id is not None else attrs.evolve(sample, id=number)
 
 
-def identified(samples: Iterable[Sample], *, source: str | None = None) -> Iterator[Sample]:
+def identified(samples: Iterable[Sample], *, source: str | None = None, ids: Ids | None = None) -> Iterator[Sample]:
     """Samples in order, each with an id: its own, or else its number from 1.
 
     It reads `samples` as it is read itself; ids are compared as the log compares them, by `str(id)`.
 
     Args:
         source: what the samples are, for the error: the name or the file of a dataset.
+        ids: takes the ids.
 
     Raises:
         DatasetError: two samples have one id (in a log they would be one record).
     """
-    seen: dict[str, int] = {}
+    ids = ids if ids is not None else Ids()
     for number, sample in enumerate(samples, 1):
-        sample = numbered(sample, number)  # noqa: PLW2901  # the rest of the loop is about the numbered one
-        first = seen.setdefault(str(sample.id), number)
-        if first != number:
-            raise DatasetError(
-                f"{source or _source(samples)}: samples {first} and {number} have the same id {sample.id!r}; give each "
-                "its own, or number them with auto_id=True"
-            )
-        yield sample
+        with_id = numbered(sample, number)
+        add_id(ids, with_id, source or (source_of(samples) if isinstance(samples, Dataset) else "dataset"))
+        yield with_id
 
 
-def _source(samples: Any) -> str:
-    return (samples.location or samples.name or "dataset") if isinstance(samples, Dataset) else "dataset"
+def add_id(ids: Ids, sample: Sample, source: str) -> None:
+    """Add the id of a numbered sample.
+
+    Raises:
+        DatasetError: a sample before has it too.
+    """
+    assert sample.id is not None
+    first = ids.add(sample.id)
+    if first is not None:
+        raise DatasetError(
+            f"{source}: samples {first + 1} and {len(ids) + 1} have the same id {sample.id!r}; give each its own, or "
+            "number them with auto_id=True"
+        )
+
+
+def source_of(dataset: Dataset) -> str:
+    """What a dataset is called in errors."""
+    return dataset.location or dataset.name or "dataset"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import numbers
+import functools
 import os
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import PurePath
 from typing import Any, BinaryIO
 
 import attrs
 
-from proctor.dataset.dataset import Dataset, MemoryDataset
+from proctor.dataset.dataset import Dataset
+from proctor.dataset.documents import json_rows
 from proctor.dataset.fields import FieldSpec, RecordToSample, samples_of
-from proctor.dataset.rows import Row, csv_rows, json_line_rows, json_rows, local_path, opened
+from proctor.dataset.rows import Row, csv_rows, json_line_rows, local_path, opened
 from proctor.dataset.sample import Sample
+from proctor.dataset.streamed import dataset_of
 from proctor.errors import DatasetError, OptionError
 from proctor.log.records import SandboxEnvironmentSpec
 from proctor.model.messages import ChatMessage, Content
@@ -171,34 +172,18 @@ def _read(
     limit: int | None,
     name: str | None,
 ) -> Dataset:
-    shuffled, chance = _shuffle_seed(shuffle, seed)
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise OptionError(f"limit must be a number of samples from 1, not {limit!r}")
     path = local_path(location)
-    samples = stream_samples(path, rows, sample_fields, auto_id=auto_id)
-    # Without shuffling the rows beyond the limit change nothing: ten samples of a huge file cost ten rows.
-    dataset = MemoryDataset(samples if shuffled else islice(samples, limit), name or _name(path), path)
-    samples.close()  # type: ignore[attr-defined]  # it is a generator; a limit leaves its file open
-    if not dataset.samples:
-        raise DatasetError(f"{path}: the dataset has no rows")
-    if shuffled:
-        dataset.shuffle(chance)
-    if shuffle_choices is True:
-        dataset.shuffle_choices()
-    elif shuffle_choices is not None and shuffle_choices is not False:
-        dataset.shuffle_choices(shuffle_choices)
-    return dataset if limit is None else dataset[:limit]
-
-
-def _shuffle_seed(shuffle: bool | int | None, seed: int | None) -> tuple[bool, int | None]:
-    """Whether to shuffle, and the seed: a number as `shuffle` is one."""
-    if shuffle is None or isinstance(shuffle, bool) or type(shuffle).__name__ in {"bool_", "bool"}:
-        return bool(shuffle), seed
-    if not isinstance(shuffle, numbers.Integral) or shuffle < 0:
-        raise OptionError(f"shuffle must be true, false or a seed from 0, not {shuffle!r}")
-    if seed is not None:
-        raise OptionError(f"give either shuffle={shuffle!r} or seed={seed!r}: both are seeds")
-    return True, int(shuffle)
+    return dataset_of(
+        functools.partial(stream_samples, path, rows, sample_fields, auto_id=auto_id),
+        source=path,
+        shuffle=shuffle,
+        seed=seed,
+        shuffle_choices=shuffle_choices,
+        limit=limit,
+        name=name or _name(path),
+        location=path,
+        again=os.path.isfile(path) or not os.path.exists(path),
+    )
 
 
 def _without_gz(path: str) -> str:

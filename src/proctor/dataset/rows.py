@@ -1,9 +1,8 @@
-"""Rows of files: JSON lines, JSON and CSV, plain or gzipped, each with the place it came from.
+"""Rows of files: JSON lines and CSV, plain or gzipped, each with the place it came from.
 
-Every reader is a generator over an open file and holds one row at a time (a JSON document is the exception: its list
-is decoded as a whole), so that whoever reads a dataset in pages need not hold the rest. msgspec decodes JSON ten times
-faster than the standard library; what it refuses but Python writes (NaN, infinities, lone surrogates) is decoded by
-the standard library, which also knows the column of a mistake.
+Every reader is a generator over an open file and holds one row at a time, so that whoever reads a dataset in pages
+need not hold the rest. msgspec decodes JSON ten times faster than the standard library; what it refuses but Python
+writes (NaN, infinities, lone surrogates) is decoded by the standard library, which also knows the column of a mistake.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from proctor.errors import DatasetError
 Record = dict[str, Any]
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_BOM: Final = codecs.BOM_UTF8
+BOM: Final = codecs.BOM_UTF8
 
 
 @frozen
@@ -107,18 +106,18 @@ def json_line_rows(
     decode = msgspec.json.Decoder().decode
     for number, line in enumerate(_lines(file, source, encoding), 1):
         if number == 1:
-            line = line.removeprefix(_BOM) if isinstance(line, bytes) else line.removeprefix("\ufeff")  # noqa: PLW2901
+            line = line.removeprefix(BOM) if isinstance(line, bytes) else line.removeprefix("\ufeff")  # noqa: PLW2901
         if not line or line.isspace():
             continue
         try:
-            value = decode(line) if loads is None else loads(_text(line))
+            value = decode(line) if loads is None else loads(text_of(line))
         except ValueError:
             value = _decode_slowly(line, source, f"row {number}", loads or json.loads)
-        yield Row(_as_record(value, source, f"row {number}"), number)
+        yield Row(as_record(value, source, f"row {number}"), number)
 
 
 def _lines(file: BinaryIO, source: str, encoding: str) -> Iterable[bytes | str]:
-    return file if _is_utf8(encoding) else _text_lines(file, source, encoding)
+    return file if is_utf8(encoding) else _text_lines(file, source, encoding)
 
 
 def _text_lines(file: BinaryIO, source: str, encoding: str) -> Iterator[str]:
@@ -134,7 +133,7 @@ def _text_lines(file: BinaryIO, source: str, encoding: str) -> Iterator[str]:
 
 def _decode_slowly(line: bytes | str, source: str, place: str, loads: Callable[[str], Any]) -> Any:
     try:
-        return loads(_text(line))
+        return loads(text_of(line))
     except UnicodeDecodeError as error:
         raise DatasetError(
             f"{source}, {place}: the text is not UTF-8 (byte {error.start + 1}); pass its encoding=…"
@@ -146,11 +145,11 @@ def _decode_slowly(line: bytes | str, source: str, place: str, loads: Callable[[
         raise DatasetError(f"{source}, {place}: this is not valid JSON: {error}") from None
 
 
-def _text(line: bytes | str) -> str:
+def text_of(line: bytes | str) -> str:
     return line.decode() if isinstance(line, bytes) else line
 
 
-def _as_record(value: Any, source: str, place: str) -> Record:
+def as_record(value: Any, source: str, place: str) -> Record:
     if isinstance(value, dict):
         return value
     raise DatasetError(
@@ -163,55 +162,7 @@ def _kind(value: Any) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-def json_rows(file: BinaryIO, source: str, *, encoding: str = "utf-8", **options: Any) -> Iterator[Row]:
-    """The rows of a JSON document: a list of objects, or one object. Objects one after another (JSON lines under
-    another name) are read as such.
-
-    Args:
-        source: names the file in errors.
-        options: of `json.loads`, which then decodes.
-
-    Raises:
-        DatasetError: the document is damaged, or holds something else.
-    """
-    data = file.read()
-    try:
-        text = data.removeprefix(_BOM) if _is_utf8(encoding) else data.decode(encoding).removeprefix("\ufeff")
-    except UnicodeError as error:
-        raise DatasetError(f"{source}: the text is not {encoding}: {error}") from error
-    if not text.strip():
-        return
-    value = _document(text, source, options)
-    if value is msgspec.UNSET:
-        encoded = text if isinstance(text, bytes) else text.encode()
-        yield from json_line_rows(io.BytesIO(encoded), source)
-        return
-    for number, item in enumerate(value if isinstance(value, list) else [value], 1):
-        yield Row(_as_record(item, source, f"row {number}"), number)
-
-
-def _document(text: bytes | str, source: str, options: dict[str, Any]) -> Any:
-    """The decoded document; UNSET when there is more than one in it."""
-    if not options:
-        try:
-            return msgspec.json.decode(text)
-        except ValueError:
-            pass
-    try:
-        return json.loads(_text(text), **options)
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data" and error.doc.lstrip()[:1] == "{":
-            return msgspec.UNSET
-        raise DatasetError(
-            f"{source}, line {error.lineno}, column {error.colno}: this is not valid JSON: {error.msg}"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{source}: the text is not UTF-8 (byte {error.start + 1}); pass its encoding=…") from None
-    except (ValueError, RecursionError) as error:
-        raise DatasetError(f"{source}: this is not valid JSON: {error}") from None
-
-
-def _is_utf8(encoding: str) -> bool:
+def is_utf8(encoding: str) -> bool:
     try:
         return codecs.lookup(encoding).name in {"utf-8", "utf-8-sig", "ascii"}
     except LookupError:
@@ -237,7 +188,7 @@ def csv_rows(
     Raises:
         DatasetError: a row has more or fewer values than there are columns, or cannot be parsed.
     """
-    _is_utf8(encoding)
+    is_utf8(encoding)
     options: dict[str, Any] = {} if delimiter is None else {"delimiter": delimiter}
     columns = list(fieldnames) if fieldnames is not None else None
     number, line = 0, 1

@@ -1,73 +1,211 @@
 """Samples pulled one by one: chosen from the dataset, sent over a channel, started when they have a slot.
 
 Pull, not push: the channel has no buffer and a sample's task is started only when the one before it has its slot, so
-what is held does not grow with the number of samples.
+what is held does not grow with the number of samples. The dataset itself may be read in the same way. Then a run begins
+when its first sample is known, and how many there are is known when the last has been read. A file is read ahead of the
+samples, as fast as it can be, because what is wrong with its last row is better known now than in hours; what was read
+and passes the memory budget waits on disk. An iterable is read no further than the next sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
-from typing import Any
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from anyio.streams.memory import MemoryObjectSendStream
-from attrs import frozen
+from attrs import define, field, frozen
 
-from proctor.dataset import Dataset, MemoryDataset, Sample
-from proctor.dataset.dataset import identified
-from proctor.errors import DatasetError, UsageError
-from proctor.evaluation.plan import EvalOptions
+from proctor.dataset import Dataset, Sample
+from proctor.dataset.dataset import source_of
+from proctor.dataset.iterable import IterableDataset
+from proctor.dataset.paging import MB
+from proctor.dataset.source import FileSource, MemorySource, RunInThread, Source
+from proctor.dataset.streamed import StreamedDataset
+from proctor.evaluation.choice import Choice
+from proctor.evaluation.options import EvalOptions
+
+logger: Final = logging.getLogger(__name__)
+
+AT_ONCE: Final = 64
+"""Rows that are asked for at once; how many are read back from disk is bounded by their size too."""
 
 
 @frozen
 class Planned:
-    """One sample in one epoch, waiting to be started; `index` is its place in the dataset, from 0."""
+    """One sample in one epoch, waiting to be started; `index` is its place among those that run, from 0."""
 
     index: int
     epoch: int
     sample: Sample
 
 
-def choose_samples(dataset: Dataset, options: EvalOptions) -> list[Sample]:
-    """The samples that a run evaluates, with their ids, in order.
+@define(eq=False)
+class Feed:
+    """The samples of one run. Open it, send from it, close it.
 
-    Ids come before shuffling and limiting, so that a sample keeps its id whatever part of the dataset runs.
+    Args:
+        epochs: how often each sample runs.
+        budget: bytes of samples that may be held, of a dataset that is not in memory already; None is no bound.
+        known: called with the planned number of samples × epochs when that is known.
+    """
+
+    dataset: Dataset
+    options: EvalOptions
+    epochs: int
+    budget: int | None
+    run: RunInThread
+    known: Callable[[int], None]
+    total: int | None = field(default=None, init=False)
+    source: Source = field(init=False)
+    _choice: Choice = field(init=False)
+    _order: Sequence[int] | None = field(default=None, init=False)
+    """The rows that run; None while they run as they come."""
+
+    async def open(self) -> None:
+        """Read until the first sample is known, and everything when it must be, or when nothing bounds the memory.
+
+        Raises:
+            UsageError: the dataset cannot be read, or an option does not fit it.
+        """
+        self._choice = Choice(self.dataset, self.options)
+        self.source = await open_source(self.dataset, self.budget, self.run)
+        try:
+            if not self._choice.in_order:
+                await self._read_all()
+                self._order = self._choice.order(self.source.ids)
+            elif self.source.ahead and self.budget is None:
+                await self._read_all()
+            await self._first()
+        except BaseException:
+            await self.close()
+            raise
+        self._tell()
+
+    async def _read_all(self) -> None:
+        choice, source = self._choice, self.source
+        while not source.ended and not choice.enough(source.count):
+            await source.reach(source.count)
+            choice.look(source.ids)
+
+    async def _first(self) -> None:
+        if self._order is not None:
+            return
+        await self.source.reach(self._choice.start)
+        self._choice.check_any(self.source.ids)
+        self._choice.check_start(self.source.count)
+
+    async def close(self) -> None:
+        """Let go of the dataset; nothing is sent any more."""
+        try:
+            await self.source.aclose()
+        except Exception:
+            logger.warning("%s: closing the dataset failed", source_of(self.dataset), exc_info=True)
+
+    @property
+    def ids(self) -> list[int | str]:
+        """Of the samples that run, as far as they are known, in order."""
+        if self._order is not None:
+            return self.source.ids.of(self._order)
+        return self.source.ids.of(range(self._choice.start, self._known_stop()))
+
+    async def has_target(self) -> bool:
+        """Whether a sample has a target: any of those in memory, else the first."""
+        if isinstance(self.source, MemorySource):
+            return any(sample.target for sample in self.source.samples)
+        first = self._choice.start if self._order is None else self._order[0]
+        return bool((await self.source.take([first]))[0].target)
+
+    async def read_ahead(self) -> None:
+        """Read the dataset to its end, or to the last sample that runs, if it may be read before anyone needs it.
+
+        Raises:
+            DatasetError: it cannot be read.
+        """
+        source = self.source
+        while source.ahead and self.total is None:
+            await source.reach(source.count)
+            self._tell()
+
+    async def send(self, channel: MemoryObjectSendStream[Planned]) -> None:
+        """Send every sample of every epoch, epoch by epoch in order, as fast as they are taken.
+
+        Raises:
+            DatasetError: the dataset cannot be read.
+        """
+        async with channel:
+            for epoch in range(1, self.epochs + 1):
+                index = 0
+                while rows := await self._next(index):
+                    for sample in await self.source.take(rows):
+                        await channel.send(Planned(index, epoch, sample))
+                        index += 1
+
+    async def _next(self, index: int) -> Sequence[int]:
+        """Some of the rows that run from a place on; none when there are no more."""
+        if self._order is not None:
+            return self._order[index : index + AT_ONCE]
+        row = self._choice.start + index
+        if self._choice.stop is None or row < self._choice.stop:
+            await self.source.reach(row)
+        self._tell()
+        return range(row, min(row + AT_ONCE, self._known_stop()))
+
+    def _known_stop(self) -> int:
+        """The row after the last that was read and runs."""
+        stop = self._choice.stop
+        return self.source.count if stop is None else min(stop, self.source.count)
+
+    def _tell(self) -> None:
+        """Say how many samples run, when that has become known."""
+        if self.total is not None:
+            return
+        if self._order is not None:
+            count = len(self._order)
+        elif self.source.ended or self._choice.enough(self.source.count):
+            count = self._known_stop() - self._choice.start
+        else:
+            return
+        self.total = count * self.epochs
+        self.known(self.total)
+
+
+def budget_of(options: EvalOptions) -> int | None:
+    """Bytes of samples that a run may hold of a dataset that is not in memory already; None is no bound."""
+    return None if options.max_dataset_memory is None else options.max_dataset_memory * MB
+
+
+async def open_source(dataset: Dataset, budget: int | None, run: RunInThread) -> Source:
+    """Where a run takes the samples of a dataset from.
+
+    Args:
+        budget: bytes of samples that may be held, of a dataset that is not in memory already; None is no bound.
 
     Raises:
-        DatasetError: it is empty, or two samples have one id.
-        UsageError: `sample_id` names a sample that is not there.
+        DatasetError: two samples of a dataset that is in memory have one id.
     """
-    samples = list(identified(dataset, source=dataset.location or dataset.name))
-    if not samples:
-        raise DatasetError(f"dataset {dataset.location or dataset.name or 'of the task'} holds no samples")
-    shuffle = options.sample_shuffle
-    if shuffle is not None and shuffle is not False:
-        shuffled = MemoryDataset(samples)
-        shuffled.shuffle(None if shuffle is True else shuffle)
-        samples = list(shuffled)
-    if options.sample_id is not None:
-        samples = list(_with_ids(samples, options.sample_id, dataset))
-    if options.limit is not None:
-        start, stop = options.limit if isinstance(options.limit, tuple) else (0, options.limit)
-        if start >= len(samples):
-            raise UsageError(f"limit {start + 1}-{stop} begins after the last of {len(samples)} samples")
-        samples = samples[start:stop]
-    return samples
+    if isinstance(dataset, StreamedDataset) and not dataset.in_memory:
+        # What is shuffled is held on the way, beside what was read.
+        share = budget if budget is None or not dataset.holds_all else budget // 2
+        return FileSource(source_of(dataset), dataset.stream(share), share, run)
+    if isinstance(dataset, IterableDataset) and not dataset.in_memory:
+        dataset.source.open(budget, run)
+        return dataset.source
+    return await run(MemorySource.of, dataset)
 
 
-def _with_ids(samples: Sequence[Sample], wanted: Any, dataset: Dataset) -> Iterator[Sample]:
-    patterns = [str(item) for item in (wanted if isinstance(wanted, (list, tuple)) else [wanted])]
-    missing = [p for p in patterns if not any(fnmatchcase(str(sample.id), p) for sample in samples)]
-    if missing:
-        raise UsageError(f"no sample of {dataset.name or 'the dataset'} has the id {missing[0]!r}")
-    for sample in samples:
-        if any(fnmatchcase(str(sample.id), pattern) for pattern in patterns):
-            yield sample
+async def count_samples(dataset: Dataset, options: EvalOptions, run: RunInThread) -> int:
+    """How many samples a run evaluates, in one epoch; it reads the dataset as far as needed.
 
-
-async def send_planned(samples: Sequence[Sample], epochs: int, channel: MemoryObjectSendStream[Planned]) -> None:
-    """Send every sample of every epoch, epoch by epoch in dataset order, as fast as they are taken."""
-    async with channel:
-        for epoch in range(1, epochs + 1):
-            for index, sample in enumerate(samples):
-                await channel.send(Planned(index, epoch, sample))
+    Raises:
+        UsageError: the dataset cannot be read, or an option does not fit it.
+    """
+    feed = Feed(dataset, options, 1, budget_of(options), run, lambda _: None)
+    await feed.open()
+    try:
+        while feed.total is None:
+            await feed.source.reach(feed.source.count)
+            feed._tell()
+        return feed.total
+    finally:
+        await feed.close()

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from proctor import registry
-from proctor.dataset import Sample
 from proctor.evaluation.plan import PlannedRun, task_label
+from proctor.evaluation.roles import logged_roles
 from proctor.evaluation.samplerun import solvers_of
 from proctor.log.records import (
     EvalConfig,
@@ -21,6 +21,7 @@ from proctor.log.records import (
     EvalScorer,
     EvalSpec,
 )
+from proctor.model.config import public_config
 from proctor.scorer import Scorer
 from proctor.scorer.reducers import reducer_name
 from proctor.scorer.results import loggable, metric_infos
@@ -36,14 +37,14 @@ def eval_spec(
     eval_id: str,
     task_id: str,
     created: str,
-    samples: Sequence[Sample],
+    sample_ids: Sequence[int | str] | None,
     scorers: Mapping[str, Any],
     revision: EvalRevision | None,
 ) -> EvalSpec:
     """The specification of one run.
 
     Args:
-        created: ISO 8601. samples: those that will run, in dataset order, with their ids.
+        created: ISO 8601. sample_ids: of those that will run, in order; None while they are not all known.
     """
     task, options, model = plan.task, plan.options, plan.model
     first = _step(solvers_of(plan)[-1])
@@ -68,14 +69,15 @@ def eval_spec(
         dataset=EvalDataset(
             name=task.dataset.name,
             location=_relative(task.dataset.location),
-            samples=len(samples),
-            sample_ids=[sample.id for sample in samples if sample.id is not None],
+            samples=None if sample_ids is None else len(sample_ids),
+            sample_ids=None if sample_ids is None else list(sample_ids),
             shuffled=task.dataset.shuffled or bool(options.sample_shuffle),
         ),
         model=str(model),
-        model_generate_config=model.config,
+        model_generate_config=public_config(model.config),
         model_base_url=model.base_url,
         model_args=loggable(model.public_args),
+        model_roles=logged_roles(plan.roles),
         config=_config(plan),
         revision=revision,
         packages={"proctor": _version()},
@@ -87,7 +89,7 @@ def eval_spec(
 def eval_plan(plan: PlannedRun) -> EvalPlan:
     """The steps of a run."""
     steps = [*([plan.task.setup] if plan.task.setup else []), *solvers_of(plan)]
-    return EvalPlan(steps=[_step(solver) for solver in steps], config=plan.model.config)
+    return EvalPlan(steps=[_step(solver) for solver in steps], config=public_config(plan.model.config))
 
 
 def git_revision(folder: Path) -> EvalRevision | None:
@@ -117,6 +119,7 @@ def _without_secret(url: str) -> str:
 
 def _config(plan: PlannedRun) -> EvalConfig:
     options = plan.options
+    tokens, token_type = options.tokens
     reducer = options.epochs.reducer if options.epochs else None
     return EvalConfig(
         limit=options.limit,
@@ -129,11 +132,17 @@ def _config(plan: PlannedRun) -> EvalConfig:
         retry_on_error=options.retry_on_error,
         score_on_error=options.score_on_error,
         message_limit=options.message_limit,
-        token_limit=options.token_limit,
+        token_limit=tokens,
+        token_limit_type=token_type,
+        turn_limit=options.turn_limit,
         time_limit=None if options.time_limit is None else int(options.time_limit),
         working_limit=None if options.working_limit is None else int(options.working_limit),
+        cost_limit=options.cost_limit,
         max_samples=options.max_samples,
         max_tasks=options.max_tasks,
+        max_subprocesses=options.max_subprocesses,
+        max_sandboxes=options.max_sandboxes,
+        max_dataset_memory=options.max_dataset_memory,
         log_samples=options.log_samples,
         log_buffer=options.log_buffer,
     )

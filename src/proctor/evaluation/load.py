@@ -9,6 +9,8 @@ import ast
 import difflib
 import importlib.util
 import inspect
+import os
+import re
 import sys
 import traceback
 import zlib
@@ -20,7 +22,7 @@ from typing import Any
 from attrs import frozen
 
 from proctor import registry
-from proctor.errors import NotFoundError, TaskFileError, UsageError
+from proctor.errors import NotFoundError, TaskFileError, UsageError, with_notes
 from proctor.evaluation.task import FILE_ATTRIBUTE, Task
 
 TaskFactory = Callable[..., Task]
@@ -68,10 +70,13 @@ def task_factories(spec: str) -> list[TaskFactory]:
     path = Path(place)
     if path.is_dir():
         return _from_folder(path, name)
+    if place.endswith(("/", os.sep)):
+        raise NotFoundError(f"the folder {place} does not exist; paths are looked up in {Path.cwd()}")
     if path.suffix == ".py" or path.is_file():
         if not path.is_file():
             near = _near_files(path)
-            raise NotFoundError(f"task file {place} does not exist" + (f"; did you mean {near}?" if near else ""))
+            hint = f"did you mean {near}?" if near else f"paths are looked up in {Path.cwd()}"
+            raise NotFoundError(f"task file {place} does not exist; {hint}")
         return _from_file(path, name)
     try:
         return [registry.lookup("task", spec)]
@@ -105,10 +110,22 @@ def create_task(factory: TaskFactory, task_args: Mapping[str, Any]) -> Task:
     ]
     if missing:
         raise UsageError(f"task {name} needs a value for {missing[0]!r}: give it with -T {missing[0]}=… or task_args")
-    made: Any = factory(**task_args)
+    try:
+        made: Any = factory(**task_args)
+    except TypeError as error:
+        raise _with_near_argument(error) from error.__cause__
     if not isinstance(made, Task):
         raise UsageError(f"{name} returned {type(made).__name__}; a task function must return a Task")
     return made
+
+
+def _with_near_argument(error: TypeError) -> BaseException:
+    """A wrong argument of `Task` gets the right one as a note: Python says only from 3.14 on which was meant."""
+    wrong = re.search(r"Task\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    if wrong is None:
+        return error
+    known = list(inspect.signature(Task.__init__).parameters)[1:]
+    return with_notes(error, registry.unknown("argument of Task", wrong[1], known))
 
 
 def load_tasks(spec: str, task_args: Mapping[str, Any]) -> list[Task]:
@@ -119,8 +136,12 @@ def load_tasks(spec: str, task_args: Mapping[str, Any]) -> list[Task]:
 def _from_folder(path: Path, name: str) -> list[TaskFactory]:
     listed = [info for info in list_tasks([path]) if not name or info.name == name]
     if not listed:
+        for each in _python_files(path):
+            _listed(each, strict=True)  # one that cannot be read may be the one that was meant
         what = f"no task called {name}" if name else "no task"
-        raise TaskFileError(f"{path} holds {what}: write a function decorated with @task in a file of it")
+        raise TaskFileError(
+            f"the folder {path.resolve()} holds {what}: write a function decorated with @task in a file of it"
+        )
     by_file: dict[str, list[str]] = {}
     for info in listed:
         by_file.setdefault(info.file, []).append(info.name)
@@ -132,7 +153,7 @@ def _from_folder(path: Path, name: str) -> list[TaskFactory]:
 
 def _from_file(path: Path, name: str) -> list[TaskFactory]:
     module = _run_file(path)
-    own = [
+    own: list[Any] = [
         value
         for value in vars(module).values()
         if callable(value)
@@ -141,6 +162,11 @@ def _from_file(path: Path, name: str) -> list[TaskFactory]:
         and _same_file(getattr(value, FILE_ATTRIBUTE, None), path)
     ]
     if not own:
+        if any(map(_of_inspect, vars(module).values())):
+            raise TaskFileError(
+                f"{path}: its tasks are made with inspect_ai; import Task, task, solvers and scorers from proctor "
+                "(the names are the same)"
+            )
         raise TaskFileError(f"{path} holds no task: decorate a function that returns a Task with @task")
     if not name:
         return own
@@ -148,6 +174,10 @@ def _from_file(path: Path, name: str) -> list[TaskFactory]:
     if not chosen:
         raise NotFoundError(f"{path} has no task called {name!r}; it has {', '.join(map(_name, own))}")
     return chosen
+
+
+def _of_inspect(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).split(".")[0] == "inspect_ai"
 
 
 def _name(factory: TaskFactory) -> str:
@@ -177,10 +207,25 @@ def _run_file(path: Path) -> ModuleType:
         raise TaskFileError(f"{path}, line {error.lineno}: {error.msg}") from None
     except UsageError:
         raise
+    except ModuleNotFoundError as error:
+        where = _own_line(error, resolved)
+        raise TaskFileError(
+            f"{path}{where}: there is no module {error.name}; is the name right, and is it installed in {sys.prefix}?"
+        ) from error
     except Exception as error:
         where = _own_line(error, resolved)
-        raise TaskFileError(f"{path}{where}: {type(error).__name__}: {error}") from error
+        text = f"{path}{where}: {type(error).__name__}: {error}{_near_name(error)}"
+        raise TaskFileError(text) from error
     return module
+
+
+def _near_name(error: Exception) -> str:
+    """Which name was meant by one that a module does not have."""
+    wrong = re.match(r"cannot import name '(\w+)' from '([\w.]+)'", str(error))
+    if not isinstance(error, ImportError) or wrong is None:
+        return ""
+    near = difflib.get_close_matches(wrong[1], dir(sys.modules.get(wrong[2])), n=2)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def _own_line(error: Exception, file: Path) -> str:

@@ -1,7 +1,4 @@
-"""From what a call of `eval` was given to the runs it stands for: tasks × models, every option resolved.
-
-Precedence, lowest first: built-in, environment variable, the `Model`'s config, `Task`, the call's arguments.
-"""
+"""From what a call of `eval` was given to the runs it stands for: models × tasks × configurations, in that order."""
 
 from __future__ import annotations
 
@@ -9,126 +6,94 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import attrs
 from attrs import field, frozen
 
 from proctor import registry
-from proctor.errors import OptionError, UsageError
+from proctor.errors import UsageError
+from proctor.evaluation.configs import config_layer, configurations
 from proctor.evaluation.load import create_task, task_factories
-from proctor.evaluation.task import Epochs, Task, checked_fail_on_error, positive, whole
-from proctor.model import GenerateConfig, Model, get_model
-from proctor.model.model import evaluated_model
-from proctor.runtime.settings import environ
-from proctor.solver import Solver
+from proctor.evaluation.options import EvalOptions
+from proctor.evaluation.roles import Roles, made_roles
+from proctor.evaluation.said import Said
+from proctor.evaluation.task import Task
+from proctor.model import Model, get_model
+from proctor.model.model import evaluated_model, roles
+from proctor.runtime.settings import Resolved
 
 TaskSource = str | Path | Task | Callable[..., Task]
 Tasks = TaskSource | Sequence[TaskSource] | None
 LogFormat = Literal["eval", "json"]
 
 
-@frozen
-class EvalOptions:
-    """The options of one call that hold for all its tasks; None is "not given". Units as `eval` documents them."""
-
-    limit: int | tuple[int, int] | None = None
-    sample_id: str | int | list[str | int] | None = None
-    sample_shuffle: bool | int | None = None
-    epochs: Epochs | None = None
-    fail_on_error: bool | float | None = None
-    continue_on_fail: bool | None = None
-    retry_on_error: int | None = None
-    score_on_error: bool | None = None
-    message_limit: int | None = None
-    token_limit: int | None = None
-    time_limit: float | None = None
-    working_limit: float | None = None
-    max_samples: int | None = None
-    max_tasks: int | None = None
-    log_dir: str = "logs"
-    log_samples: bool = True
-    log_buffer: int | None = None
-    score: bool = True
-    solver: Solver | list[Solver] | None = None
-    tags: tuple[str, ...] = ()
-    metadata: Mapping[str, Any] = field(factory=dict)
-
-    def checked(self) -> EvalOptions:
-        """Itself, when every value is in its range.
-
-        Raises:
-            OptionError: one is not.
-        """
-        for option in ("max_samples", "max_tasks", "log_buffer"):
-            value = getattr(self, option)
-            if value is not None:
-                whole(option, value, 1)
-        if self.retry_on_error is not None:
-            whole("retry_on_error", self.retry_on_error, 0)
-        for option in ("message_limit", "token_limit", "time_limit", "working_limit"):
-            positive(option, getattr(self, option))
-        checked_fail_on_error(self.fail_on_error)
-        _check_limit(self.limit)
-        return self
-
-
-@frozen(eq=False)
+@frozen(eq=False, kw_only=True)
 class PlannedRun:
-    """One task on one model.
+    """One task on one model with one configuration.
 
     Attributes:
+        index: its place in the plan, from 0.
         model: the evaluated model, its config merged from environment, model, task and call.
-        task: the task, its own values replaced by the call's where it gave some.
+        options: every option as it holds for this run.
         task_args, task_args_passed: of its factory, with and without defaults.
+        roles: other models by the role they play.
+        varied: the fields of the configuration that the plan varies, with this run's values.
+        sources: where options and fields of the configuration came from that are not built in.
     """
 
     index: int
     task: Task
     model: Model
     options: EvalOptions
-    task_args: Mapping[str, Any]
-    task_args_passed: Mapping[str, Any]
+    task_args: Mapping[str, Any] = field(factory=dict)
+    task_args_passed: Mapping[str, Any] = field(factory=dict)
+    roles: Roles = field(factory=dict)
+    varied: Mapping[str, Any] = field(factory=dict)
+    sources: Mapping[str, str] = field(factory=dict)
 
 
-def make_plan(
-    tasks: Tasks, models: Sequence[Model], task_args: Mapping[str, Any], options: EvalOptions, config: GenerateConfig
-) -> list[PlannedRun]:
-    """The runs of a call, models outermost, in plan order.
+def make_plan(tasks: Tasks, said: Said) -> list[PlannedRun]:
+    """The runs of a call, models outermost, then tasks, then configurations.
+
+    A task that names a model of its own runs on that one, unless the call names models.
 
     Raises:
         UsageError: no task, an unknown one, a bad argument; two runs that nothing tells apart.
     """
-    sources = _sources(tasks)
+    sources, by_call = _sources(tasks), "model" in said.call
+    models: Sequence[Model | None] = resolve_models(said) or [None]
+    below, above = made_roles(said.environment.get("model_roles")), made_roles(said.call.get("model_roles"))
     runs: list[PlannedRun] = []
-    chosen_models: Sequence[Model | None] = models or [None]
-    for model in chosen_models:
-        with evaluated_model(model):
-            loaded = [task for source in sources for task in _load(source, task_args)]
+    for number, model in enumerate(models):
+        with evaluated_model(model), roles({**below, **above}):
+            loaded = [task for source in sources for task in _load(source, said.find("task_args"))]
         for task in loaded:
-            chosen = model or _model_of_task(task)
-            runs.append(_planned(len(runs), task, chosen, task_args, options, config))
+            own = task.model is not None and not by_call
+            if own and number:
+                continue  # it has its place among the runs of the first model
+            chosen = model if model is not None and not own else _model_of_task(task)
+            playing = {**below, **made_roles(Resolved(task.model_roles, "task")), **above}
+            runs += _planned(len(runs), task, chosen, said, playing)
     _refuse_twins(runs)
     return runs
 
 
-def resolve_models(
-    model: str | Model | Sequence[str | Model] | None, *, base_url: str | None, model_args: Mapping[str, Any]
-) -> list[Model]:
-    """The models a call names: one, a comma list, a list; else those of PROCTOR_EVAL_MODEL or INSPECT_EVAL_MODEL.
+def resolve_models(said: Said) -> list[Model]:
+    """The models that a call names (one, a comma list, a list), else those that the environment names.
 
     Raises:
         UsageError: an unknown provider, a name without one, the same model twice.
     """
-    named = model or environ("PROCTOR_EVAL_MODEL") or environ("INSPECT_EVAL_MODEL")
+    named = said.get("model")
     items: list[Any] = []
     listed: Any = named if isinstance(named, (list, tuple)) else [named] if named else []
     for item in listed:
         items += [part.strip() for part in item.split(",") if part.strip()] if isinstance(item, str) else [item]
+    base_url, arguments = said.get("model_base_url"), said.get("model_args") or {}
     models: list[Model] = []
     for item in items:
         if isinstance(item, Model):
             models.append(item)
         elif isinstance(item, str):
-            models.append(get_model(item, base_url=base_url, **model_args))
+            models.append(get_model(item, base_url=base_url, **arguments))
         else:
             raise UsageError(f"model must be a name (provider/model), a Model or a list of them, not {item!r}")
     seen: set[str] = set()
@@ -150,9 +115,10 @@ def _sources(tasks: Tasks) -> list[TaskSource]:
     return listed
 
 
-def _load(source: TaskSource, task_args: Mapping[str, Any]) -> Iterator[Task]:
+def _load(source: TaskSource, said: Resolved[Any]) -> Iterator[Task]:
+    task_args: Mapping[str, Any] = said.value or {}
     if isinstance(source, Task):
-        if task_args:
+        if task_args and not said.source.startswith("environment"):
             raise UsageError(
                 f"task_args {', '.join(task_args)} cannot reach a Task object that is already made; pass the task "
                 "function or its file instead"
@@ -176,32 +142,27 @@ def _model_of_task(task: Task) -> Model:
     return task.model if isinstance(task.model, Model) else get_model(task.model)
 
 
-def _planned(
-    index: int, task: Task, model: Model, task_args: Mapping[str, Any], options: EvalOptions, config: GenerateConfig
-) -> PlannedRun:
-    def pick(name: str) -> Any:
-        given = getattr(options, name)
-        return getattr(task, name) if given is None else given
-
-    merged = attrs.evolve(
-        options,
-        **{
-            name: pick(name)
-            for name in (
-                "epochs", "fail_on_error", "continue_on_fail", "score_on_error", "message_limit", "token_limit",
-                "time_limit", "working_limit",
-            )
-        },
-    )  # fmt: skip
+def _planned(index: int, task: Task, model: Model, said: Said, playing: Roles) -> Iterator[PlannedRun]:
+    options, sources = said.options(task)
     info = task.info
-    return PlannedRun(
-        index=index,
-        task=task,
-        model=model.with_config(model.config.merge(task.config).merge(config)),
-        options=merged,
-        task_args=info.params if info else {},
-        task_args_passed=info.passed if info else dict(task_args),
+    layers = (
+        said.environment_config,
+        config_layer(model.config, "model's config"),
+        config_layer(task.config, "task"),
+        said.call_config,
     )
+    for number, configured in enumerate(configurations(layers)):
+        yield PlannedRun(
+            index=index + number,
+            task=task,
+            model=model.with_config(configured.config),
+            options=options,
+            task_args=info.params if info else {},
+            task_args_passed=info.passed if info else dict(said.get("task_args") or {}),
+            roles=playing,
+            varied=configured.varied,
+            sources={**configured.sources, **sources},
+        )
 
 
 def _refuse_twins(runs: Sequence[PlannedRun]) -> None:
@@ -210,24 +171,34 @@ def _refuse_twins(runs: Sequence[PlannedRun]) -> None:
         key = (run.task.name, str(run.model), repr(run.model.config), repr(sorted(run.task_args.items(), key=str)))
         place = run.task.file or "a Task object"
         if key in seen and run.task.info is not None:
+            where = f"both in {place}" if seen[key] == place else f"in {seen[key]} and {place}"
             raise UsageError(
-                f"two tasks are called {run.task.name!r} (in {seen[key]} and {place}): their logs could not be told "
-                "apart; give one another name with @task(name=…)"
+                f"two tasks are called {run.task.name!r} ({where}): their logs could not be told apart; name each "
+                "once, and give one another name with @task(name=…)"
             )
         seen[key] = place
-
-
-def _check_limit(limit: Any) -> None:
-    if limit is None:
-        return
-    if isinstance(limit, tuple):
-        if len(limit) != 2 or not all(isinstance(n, int) for n in limit) or not 0 <= limit[0] < limit[1]:
-            raise OptionError(f"limit must be a count or a range (start, stop) with start below stop, not {limit!r}")
-        return
-    whole("limit", limit, 1)
 
 
 def task_label(task: Task) -> str:
     """The name under which a task is logged."""
     info = registry.info_of(task) or task.info
     return task.name if task.name != "task" or info is None else info.name
+
+
+def run_label(run: PlannedRun) -> str:
+    """The name under which a run is shown: its task's, with what the plan varies."""
+    varied = varied_text(run.varied)
+    return f"{task_label(run.task)} ({varied})" if varied else task_label(run.task)
+
+
+def varied_text(varied: Mapping[str, Any]) -> str:
+    """The values that a plan varies: ``temperature=0.5, top_p=0.9``."""
+    return ", ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in varied.items()
+    )
+
+
+__all__ = [
+    "EvalOptions", "LogFormat", "PlannedRun", "TaskSource", "Tasks", "make_plan", "resolve_models", "run_label",
+    "task_label", "varied_text",
+]  # fmt: skip

@@ -16,13 +16,20 @@ from attrs import define, field
 
 from proctor.actors import Limiter, LimiterStatistics
 from proctor.errors import UsageError
+from proctor.evaluation.budget import Budget, check_prices
+from proctor.evaluation.effective import task_slots
 from proctor.evaluation.ending import BUDGET, HURRIED, Ending
-from proctor.evaluation.failure import describe, is_cancellation, one_line
+from proctor.evaluation.failure import describe, is_cancellation, one_line, stopped
 from proctor.evaluation.header import eval_plan, eval_spec, git_revision
-from proctor.evaluation.plan import PlannedRun, task_label
+from proctor.evaluation.plan import PlannedRun, run_label, task_label
+from proctor.evaluation.sink import OpenLog
 from proctor.evaluation.taskrun import TaskRun
 from proctor.evaluation.view import RunView, TaskView
-from proctor.log.records import EvalLog, EvalStatus
+from proctor.log.records import EvalLog, EvalRevision, EvalStatus
+from proctor.log.writer import open_log_writer
+from proctor.model import ModelUsage
+from proctor.model.cost import Prices, model_prices
+from proctor.model.model import roles
 from proctor.runtime import Runtime, ranks
 from proctor.runtime.clock import iso_now
 
@@ -36,11 +43,17 @@ class RunActor:
 
     Attributes:
         max_tasks: runs at once; more models than one make that the default (behaviour.md, 1).
+        budget: what all runs together may use; then they are drained. prices: of the models called.
+        open_log: what opens the log of a run; tests keep logs in memory. find_revision: of the code in a folder.
     """
 
     runtime: Runtime
     plan: Sequence[PlannedRun]
     display: Display | None = None
+    budget: Budget = field(factory=Budget)
+    prices: Prices = field(factory=dict)
+    open_log: OpenLog = open_log_writer
+    find_revision: Callable[[Path], EvalRevision | None] = git_revision
     view: RunView = field(init=False)
     limiter: Limiter = field(init=False)
     ending: Ending = field(factory=Ending, init=False)
@@ -49,13 +62,16 @@ class RunActor:
     _busy: dict[str, int] = field(factory=dict, init=False)
     _logs: dict[int, EvalLog] = field(factory=dict, init=False)
     _mistakes: list[UsageError] = field(factory=list, init=False)
+    _begun: anyio.Event = field(factory=anyio.Event, init=False)
+    _drained: str | None = field(default=None, init=False)
+    _priced_for: str = field(default="", init=False)
 
     def __attrs_post_init__(self) -> None:
-        views = [TaskView(id=str(p.index), name=task_label(p.task), model=str(p.model)) for p in self.plan]
+        views = [TaskView(id=str(p.index), name=run_label(p), model=str(p.model)) for p in self.plan]
         log_dir = self.plan[0].options.log_dir if self.plan else ""
         self.view = RunView(views, started=anyio.current_time(), log_dir=log_dir, limiters=self.limiters)
-        models = {str(p.model) for p in self.plan}
-        limit = (self.plan[0].options.max_tasks if self.plan else None) or max(1, len(models))
+        limit = task_slots(self.plan).value
+        self._priced_for = check_prices(self.plan, self.prices, self.budget)
         self.limiter = Limiter(limit, name="tasks", rank=ranks.TASK, ledger=self.runtime.ledger)
 
     async def run(self) -> list[EvalLog]:
@@ -64,7 +80,7 @@ class RunActor:
         Raises:
             UsageError: every run of the plan was refused before it started.
         """
-        revision = await self.runtime.to_thread(git_revision, Path.cwd())
+        revision = await self.runtime.to_thread(self.find_revision, Path.cwd())
         run_id = self.runtime.new_id()
         self._units = [
             TaskRun(
@@ -74,6 +90,9 @@ class RunActor:
                 view=v,
                 whole=self.view,
                 ending=self.ending,
+                begun=self._begun.set,
+                spent=self._spend,
+                open_log=self.open_log,
                 revision=revision,
             )
             for p, v in zip(self.plan, self.view.tasks, strict=True)
@@ -82,11 +101,18 @@ class RunActor:
         async with anyio.create_task_group() as around:
             if self.display is not None:
                 around.start_soon(self._show)
+            timing = anyio.CancelScope()
+            around.start_soon(self._time, timing)
             try:
-                async with anyio.create_task_group() as nursery:
-                    for _ in self._units:
-                        await nursery.start(self._slot, waiting)
+                with self.runtime.owning_limits(self), model_prices(self.prices, needed_by=self._priced_for):
+                    async with anyio.create_task_group() as nursery:
+                        for _ in self._units:
+                            await nursery.start(self._slot, waiting)
             finally:
+                timing.cancel()
+                if len(self._mistakes) == len(self._units):
+                    self._showing.cancel()  # the error that is raised says it all
+                self._begun.set()
                 self.view.ended = True
                 self.view.changed += 1
                 self._showing.deadline = anyio.current_time() + LAST_DRAWING
@@ -103,10 +129,35 @@ class RunActor:
         for unit in self._units:
             unit.cancel(reason)
 
+    def drain(self, reason: str) -> None:
+        """Start nothing new; samples that run are finished and scored, the logs end as cancelled, for this reason."""
+        if self._drained is not None:
+            return
+        self._drained = self.view.note = reason
+        self.view.changed += 1
+        for unit in self._units:
+            unit.drain(reason)
+
     def hurry(self) -> None:
         """Cut short what the ending still waits for."""
         self.ending.hurry()
         self.runtime.hurry(HURRIED)
+
+    def set_limit(self, option: str, value: int | None, *, task: str | None, model: str | None) -> int:
+        """Change a limit of this run or of its tasks while they run (`Runtime.set_limit`)."""
+        if option == "max_tasks":
+            if task is not None or model is not None:
+                return 0
+            self.limiter.resize(task_slots(self.plan).value if value is None else value)
+            return 1
+        changed = 0
+        for unit in self._units:
+            fits = task in {None, unit.view.name, task_label(unit.plan.task)} and model in {None, unit.view.model}
+            if fits and not unit.view.ended:
+                unit.set_limit(option, value)
+                changed += 1
+        # The connections are their model's; its tasks only follow with their samples.
+        return changed if option == "max_samples" else 0
 
     def limiters(self) -> list[LimiterStatistics]:
         """Statistics of the limiters that matter to this run."""
@@ -122,21 +173,25 @@ class RunActor:
             self._busy[model] = self._busy.get(model, 0) + 1
             task_status.started()
             try:
-                self._logs[unit.plan.index] = await self._run_unit(unit)
+                with roles(unit.plan.roles):
+                    self._logs[unit.plan.index] = await self._run_unit(unit)
             finally:
                 self._busy[model] -= 1
 
     async def _run_unit(self, unit: TaskRun) -> EvalLog:
         """One run; its failure is data, so that the others go on."""
-        if self.ending.begun:
-            unit.view.status = "cancelled"
-            return self._unwritten(unit, "cancelled")
         try:
-            return await unit.run()
+            log = None if self.ending.begun or self._drained is not None else await unit.run()
         except BaseException as error:
             if is_cancellation(error) or not isinstance(error, (Exception, BaseExceptionGroup)):
                 raise
             return self._refused(unit, error)
+        if log is None:
+            unit.view.status = "cancelled"
+            log = self._unwritten(unit, "cancelled")
+            if self._drained is not None:
+                log.error, unit.view.error = stopped(self._drained), self._drained
+        return log
 
     def _refused(self, unit: TaskRun, error: BaseException) -> EvalLog:
         """The log, in memory only, of a run that failed before or outside its file."""
@@ -160,7 +215,7 @@ class RunActor:
                 eval_id="",
                 task_id=unit.task_id,
                 created=created,
-                samples=[],
+                sample_ids=[],
                 scorers={},
                 revision=unit.revision,
             )
@@ -168,12 +223,27 @@ class RunActor:
         log.status = status
         return log
 
+    def _spend(self, usage: ModelUsage) -> None:
+        if (used_up := self.budget.spend(usage)) is not None:
+            self.drain(used_up)
+
+    async def _time(self, timing: anyio.CancelScope) -> None:
+        """Drain when `max_run_time` is over."""
+        with timing:
+            if (seconds := self.budget.max_run_time) is not None:
+                await anyio.sleep(max(0.0, self.view.started + seconds - anyio.current_time()))
+                self.drain(self.budget.overtime())
+
     async def _show(self) -> None:
-        """Draw until the run has ended; a display that fails is told of once and never touches the run."""
+        """Draw until the run has ended; a display that fails is told of once and never touches the run.
+
+        Nothing is drawn of a run that is refused before it begins.
+        """
         display = self.display
         assert display is not None
         with anyio.CancelScope(shield=True) as self._showing:
             try:
+                await self._begun.wait()
                 await display(self.view)
             except Exception as error:
                 self.view.messages.append(f"the display failed: {one_line(error)}")

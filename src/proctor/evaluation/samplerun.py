@@ -6,32 +6,38 @@ ends a started sample, cancellation included, its record is built and handed ove
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import itertools
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from copy import deepcopy
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 from anyio.abc import TaskStatus
-from attrs import define, field
+from attrs import define, evolve, field
 
 from proctor.actors import lease_scope
 from proctor.dataset import Sample
 from proctor.errors import LimitExceededError, ModelGivenUp, SampleEnded, UsageError
 from proctor.evaluation.ending import CLEANUP, LOG_RESERVE, Ending
-from proctor.evaluation.failure import describe, is_cancellation
+from proctor.evaluation.failure import describe, is_cancellation, leaves
 from proctor.evaluation.plan import PlannedRun
-from proctor.log.events import ErrorEvent, SampleInitEvent, SampleLimitEvent, ScoreEvent
+from proctor.log.events import ErrorEvent, Event, ModelEvent, SampleInitEvent, SampleLimitEvent, ScoreEvent
 from proctor.log.records import EvalError, EvalRetryError, EvalSample, EvalSampleLimit, Score
 from proctor.log.transcript import Transcript, init_transcript, span
-from proctor.model import ChatMessage, ChatMessageUser, GenerateConfig
+from proctor.model import ChatMessage, ChatMessageUser, GenerateConfig, ModelOutput, ModelUsage
 from proctor.model.model import evaluated_model
 from proctor.runtime import Runtime, SampleContext
+from proctor.runtime.applied import SampleLimits, working_limit
 from proctor.runtime.clock import iso_now
 from proctor.scorer import Target
 from proctor.solver import TaskState
 from proctor.solver.solving import run_solver, use_generate
-from proctor.solver.state import use_state
+from proctor.solver.state import sample_state, state_limits, use_state
 from proctor.solver.store import use_store
+
+LIMIT_TYPES: Final = ("message", "token", "turn", "time", "working", "cost", "operator", "custom")
+KEPT_EVENTS: Final = 50  # of an attempt that failed, in the record of a later one
+KEPT_MESSAGES: Final = 10  # of the input of the call they begin with
 
 
 class Deliver(Protocol):
@@ -49,6 +55,7 @@ class SampleRun:
         task_id: the group in which it shares models with other tasks.
         admission: its number in the runtime.
         scorers: the scorers by name, in order; empty when nothing is to be scored.
+        started: called when it has its slot. spent: told of every model call's usage: model, role, usage.
     """
 
     runtime: Runtime
@@ -62,19 +69,31 @@ class SampleRun:
     ending: Ending
     deliver: Deliver
     started: Callable[[], None]
+    spent: Callable[[str, str | None, ModelUsage], None]
     earlier: list[EvalRetryError] = field(factory=list, init=False)
+    _admission: anyio.CancelScope = field(factory=anyio.CancelScope, init=False)
+    _admitted: bool = field(default=False, init=False)
 
     async def run(self, slot: Any, *, task_status: TaskStatus[None]) -> None:
-        """Wait for the slot, say so, run, deliver, and give the slot back."""
-        async with slot:
+        """Wait for the slot, say so, run, deliver, and give the slot back; nothing of it when withdrawn before."""
+        with self._admission:
+            async with slot:
+                self._admitted = True
+                task_status.started()
+                self.started()
+                await self._attempts()
+        if not self._admitted:
             task_status.started()
-            self.started()
-            await self._attempts()
+
+    def withdraw(self) -> None:
+        """Do not start it any more; one that has its slot goes on."""
+        if not self._admitted:
+            self._admission.cancel()
 
     async def _attempts(self) -> None:
         allowed = self.plan.options.retry_on_error or 0
         while True:
-            attempt = Attempt(self)
+            attempt = Attempt(self, last=len(self.earlier) >= allowed)
             try:
                 await attempt.run()
             except BaseException as error:
@@ -83,7 +102,7 @@ class SampleRun:
                 attempt.cancelled(error)
                 await self.deliver(self, attempt.record(), attempt.failure)
                 raise
-            if attempt.failure is None or len(self.earlier) >= allowed or isinstance(attempt.failure, ModelGivenUp):
+            if attempt.failure is None or attempt.final:
                 break
             self.earlier.append(attempt.retry_error())
         await self.deliver(self, attempt.record(), attempt.failure)
@@ -91,15 +110,23 @@ class SampleRun:
 
 @define(eq=False)
 class Attempt:
-    """One try at a sample: its state, clock, transcript and outcome."""
+    """One try at a sample: its state, clock, transcript and outcome.
+
+    Attributes:
+        last: there is no other try after it.
+        limits: of its solvers.
+    """
 
     owner: SampleRun
+    last: bool = True
+    limits: SampleLimits = field(init=False)
     context: SampleContext = field(init=False)
     transcript: Transcript = field(init=False)
     state: TaskState = field(init=False)
     started_at: str = field(factory=iso_now, init=False)
     uuid: str = field(init=False)
     scores: dict[str, Score] = field(factory=dict, init=False)
+    _numbers: Iterator[int] = field(factory=itertools.count, init=False)
     limit: EvalSampleLimit | None = field(default=None, init=False)
     error: EvalError | None = field(default=None, init=False)
     failure: BaseException | None = field(default=None, init=False)
@@ -108,9 +135,22 @@ class Attempt:
     def __attrs_post_init__(self) -> None:
         owner = self.owner
         self.uuid = owner.runtime.new_id()
-        self.context = SampleContext(group=owner.task_id, admission=owner.admission)
-        self.transcript = Transcript(new_id=owner.runtime.new_id, working=self.context.working.working)
+        self.context = SampleContext(group=owner.task_id, admission=owner.admission, spent=owner.spent)
+        # Events are many: their ids are the sample's with a number, which costs a tenth of a new one.
+        self.transcript = Transcript(
+            new_id=lambda: f"{self.uuid}{next(self._numbers):x}", working=self.context.working.working
+        )
         self.state = initial_state(owner, self.uuid)
+        options = owner.plan.options
+        self.limits = self.context.limits = state_limits(
+            self.state, turns=options.turn_limit, seconds=options.time_limit, working=options.working_limit
+        )
+
+    @property
+    def final(self) -> bool:
+        """Whether no other try may follow if this one fails: a model that is given up fails the next one too."""
+        failure = self.failure
+        return self.last or (failure is not None and any(isinstance(leaf, ModelGivenUp) for leaf in leaves(failure)))
 
     async def run(self) -> None:
         """Solve and score. Exceptions of user code are kept in `failure`; a cancellation passes."""
@@ -130,80 +170,69 @@ class Attempt:
             self.context.working.end()
 
     async def _solve_and_score(self) -> None:
-        options = self.owner.plan.options
-        await self._guarded(self._solve)
+        await self._guarded(self._solve, limited=self._limited)
         failed = self.failure is not None
-        if self.owner.scorers and (not failed or options.score_on_error):
+        if self.owner.scorers and (not failed or (self.owner.plan.options.score_on_error and self.final)):
             await self._guarded(self._score)
 
-    async def _guarded(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Run a step of user code: an exception becomes this sample's error, a limit its limit."""
+    async def _guarded(
+        self, step: Callable[[], Awaitable[None]], *, limited: Callable[[LimitExceededError], None] | None = None
+    ) -> None:
+        """Run a step of user code: an exception becomes this sample's error, a limit is for `limited` where given."""
         try:
             await step()
-        except LimitExceededError as limit:
-            self._limited(limit)
-        except Exception as error:
+        except (Exception, BaseExceptionGroup) as error:
             if is_cancellation(error):
                 raise
-            self._failed(error)
-        except BaseExceptionGroup as group:
-            if is_cancellation(group):
-                raise
-            self._failed(group)
+            found = [leaf for leaf in leaves(error) if not is_cancellation(leaf)]
+            met = [leaf for leaf in found if isinstance(leaf, LimitExceededError)]
+            if limited is not None and len(met) == len(found):
+                limited(met[0])
+            else:
+                self._failed(error)
 
     async def _solve(self) -> None:
-        options, task = self.owner.plan.options, self.owner.plan.task
+        task, limits = self.owner.plan.task, self.limits
         async with span("init", type="init"):
             self.transcript.add(SampleInitEvent(sample=self.owner.sample, state=None))
-        limit = options.time_limit
-        with anyio.move_on_after(limit) as time, self._working_limit() as working:
-            async with span("solvers", type="solvers"):
-                for solver in [*([task.setup] if task.setup else []), *solvers_of(self.owner.plan)]:
-                    if self.state.completed:
-                        break
-                    self.state = await run_solver(solver, self.state, self._generate)
-        if time.cancelled_caught and limit is not None:
-            raise LimitExceededError("time", value=limit, limit=limit, message=f"time limit of {limit:g} s reached")
-        if working.cancelled_caught and options.working_limit is not None:
-            allowed = options.working_limit
-            raise LimitExceededError(
-                "working", value=allowed, limit=allowed, message=f"working limit of {allowed:g} s reached"
-            )
-
-    def _working_limit(self) -> anyio.CancelScope:
-        """A scope whose deadline moves with the sample's working clock: it stands still while the sample waits."""
-        scope = anyio.CancelScope()
-        limit, clock = self.owner.plan.options.working_limit, self.context.working
-        if limit is None:
-            return scope
-
-        def move() -> None:
-            scope.deadline = anyio.current_time() + limit - clock.working() if clock.running else float("inf")
-
-        clock.observe(move)
-        move()
-        return scope
+        try:
+            with limits.time, limits.working, limits.token, limits.cost, limits.turn, limits.message:
+                async with span("solvers", type="solvers"):
+                    for solver in [*([task.setup] if task.setup else []), *solvers_of(self.owner.plan)]:
+                        if self.state.completed:
+                            break
+                        self.state = await run_solver(solver, self.state, self._generate)
+        finally:
+            # What a chain had come to counts too, when its next step did not end.
+            self.state = sample_state() or self.state
 
     async def _generate(
         self, state: TaskState, tool_calls: str = "loop", cache: Any = False, **config: Any
     ) -> TaskState:
         """The `generate` that solvers are given: one call of the evaluated model with the state's messages."""
-        self._check_limits(state)
-        output = await self.owner.plan.model.generate(state.messages, config=GenerateConfig(**config), cache=cache)
-        state.messages.append(output.message)
-        state.output = output
-        self._check_limits(state, after=True)
+        given = GenerateConfig(**config) if config else None
+        try:
+            output = await self.owner.plan.model.generate(state.messages, config=given, cache=cache)
+        except LimitExceededError as met:
+            if met.output is not None:
+                _answered(state, met.output)
+            raise
+        _answered(state, output)
         return state
 
-    def _check_limits(self, state: TaskState, *, after: bool = False) -> None:
-        options = self.owner.plan.options
-        if options.message_limit is not None and not after and len(state.messages) >= options.message_limit:
-            raise LimitExceededError("message", value=len(state.messages), limit=options.message_limit)
-        used = sum(usage.total_tokens for usage in self.context.usage.values())
-        if options.token_limit is not None and used > options.token_limit:
-            raise LimitExceededError("token", value=used, limit=options.token_limit)
-
     async def _score(self) -> None:
+        """Score, in half the time that the solvers had; a grader that waits for its turn is not late."""
+        allowed = self.owner.plan.options.time_limit
+        bound = working_limit(None if allowed is None else allowed / 2)
+        try:
+            with bound:
+                await self._scored()
+        except LimitExceededError as met:
+            if met.source is not bound:
+                raise
+            raise TimeoutError(f"the scorers worked for {met.limit:g} s, half of time_limit, and did not end") from None
+
+    async def _scored(self) -> None:
         async with span("scorers", type="scorers"):
             target = Target(self.owner.sample.target)
             for name, scorer in self.owner.scorers.items():
@@ -229,15 +258,15 @@ class Attempt:
             self._failed(TimeoutError(f"the task's cleanup did not end within {CLEANUP:g} s"))
 
     def _limited(self, limit: LimitExceededError) -> None:
-        self.limit = EvalSampleLimit(type=limit.type, limit=limit.limit, reason=str(limit))  # type: ignore[arg-type]
-        self.transcript.add(
-            SampleLimitEvent(type=limit.type, message=str(limit), limit=limit.limit)  # type: ignore[arg-type]
-        )
+        kind: Any = limit.type if limit.type in LIMIT_TYPES else "custom"
+        self.limit = EvalSampleLimit(type=kind, limit=limit.limit, reason=str(limit))
+        self.transcript.add(SampleLimitEvent(type=kind, message=str(limit), limit=limit.limit))
 
     def _failed(self, error: BaseException) -> None:
-        self.failure = error
-        self.error = describe(error)
-        self.transcript.add(ErrorEvent(error=self.error))
+        described = describe(error)
+        self.transcript.add(ErrorEvent(error=described))
+        if self.failure is None:  # what failed first is what there is to mend
+            self.failure, self.error = error, described
 
     def cancelled(self, error: BaseException) -> None:
         """Note that the sample was cancelled: logs know it by the error's first word."""
@@ -251,13 +280,16 @@ class Attempt:
         """What a later attempt's record keeps of this one."""
         error = self.error
         assert error is not None
-        return EvalRetryError(message=error.message, traceback=error.traceback, traceback_ansi=error.traceback_ansi)
+        events = last_events(self.transcript.events) if self.owner.plan.options.log_samples else None
+        return EvalRetryError(
+            message=error.message, traceback=error.traceback, traceback_ansi=error.traceback_ansi, events=events
+        )
 
     def record(self) -> EvalSample:
         """What happened, as one record for the log."""
         owner, state, clock = self.owner, self.state, self.context.working
         sample, options = owner.sample, owner.plan.options
-        events = self.transcript.events
+        events, tokens = self.transcript.events, self.limits.token
         return EvalSample(
             id=sample_id(owner),
             epoch=owner.epoch,
@@ -265,7 +297,7 @@ class Attempt:
             choices=sample.choices,
             target=sample.target,
             description=sample.description,
-            messages=state.messages,
+            messages=list(state.messages),
             output=state.output,
             scores={**(state.scores or {}), **self.scores} or None,
             metadata=state.metadata,
@@ -281,9 +313,11 @@ class Attempt:
             error=self.error,
             error_retries=owner.earlier or None,
             limit=self.limit,
-            turn_count=sum(1 for message in state.messages if message.role == "assistant"),
-            message_limit=options.message_limit,
-            token_limit=options.token_limit,
+            turn_count=int(self.limits.turn.usage),
+            message_limit=state.message_limit,
+            token_limit=state.token_limit,
+            token_limit_type=None if tokens.limit is None or tokens.type == "all" else tokens.type,
+            token_limit_usage=None if tokens.limit is None else int(tokens.usage),
             time_limit=None if options.time_limit is None else int(options.time_limit),
         )
 
@@ -291,6 +325,7 @@ class Attempt:
 def initial_state(owner: SampleRun, uuid: str) -> TaskState:
     """The state that the first solver is given."""
     sample, options = owner.sample, owner.plan.options
+    tokens, token_type = options.tokens
     return TaskState(
         model=str(owner.plan.model),
         sample_id=sample_id(owner),
@@ -300,14 +335,30 @@ def initial_state(owner: SampleRun, uuid: str) -> TaskState:
         target=Target(sample.target),
         choices=sample.choices,
         message_limit=options.message_limit,
-        token_limit=options.token_limit,
+        token_limit=tokens,
+        token_limit_type=token_type or "all",
+        cost_limit=options.cost_limit,
         metadata=deepcopy(sample.metadata) if sample.metadata else {},
         sample_uuid=uuid,
     )
 
 
+def _answered(state: TaskState, output: ModelOutput) -> None:
+    state.output = output
+    state.messages.append(output.message)
+
+
+def last_events(events: Sequence[Event]) -> list[Event]:
+    """The events from the last model call on, cut to what a failure is understood by: an agent's may be many."""
+    start = max((n for n, event in enumerate(events) if isinstance(event, ModelEvent)), default=0)
+    kept = [*events[start : start + 1], *events[start + 1 :][1 - KEPT_EVENTS :]]
+    if kept and isinstance(kept[0], ModelEvent):
+        kept[0] = evolve(kept[0], input=kept[0].input[-KEPT_MESSAGES:])
+    return kept
+
+
 def sample_id(owner: SampleRun) -> int | str:
-    """The sample's id; `choose_samples` gave one to those that had none."""
+    """The sample's id; its dataset gave one to those that had none."""
     assert owner.sample.id is not None
     return owner.sample.id
 

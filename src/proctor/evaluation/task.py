@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, ParamSpec, overload
 
 import attrs
@@ -11,8 +11,10 @@ from attrs import define, field
 
 from proctor import registry
 from proctor.dataset import Dataset, MemoryDataset, Sample
+from proctor.dataset.iterable import IterableDataset
 from proctor.errors import OptionError, UsageError
 from proctor.model import GenerateConfig, Model
+from proctor.runtime.tokens import TokenLimit, parse_token_limit
 from proctor.scorer import Scorer, ScoreReducer, ScoreReducers
 from proctor.scorer.reducers import as_reducers, check_reducers
 from proctor.scorer.scoring import Metrics, check_metrics
@@ -47,7 +49,8 @@ class Task:
     A Task is a description: running it changes nothing on it, so one object may be run many times.
 
     Args:
-        dataset: a dataset, a list of samples or any iterable of them; None is one empty sample.
+        dataset: a dataset, a list of samples, or any iterable or asynchronous iterable of them, which is read sample
+            by sample while they run; None is one empty sample.
         setup: solvers that always run first, also when the solver is replaced.
         solver: a solver or a list of them, run in order; default `generate()`.
         cleanup: awaited with the state when a sample is over, whatever its end.
@@ -55,12 +58,15 @@ class Task:
         metrics: used in place of those the scorers were declared with.
         model: the model to use when the call names none.
         config: options of generation for the evaluated model.
+        model_roles: other models by the role they play (``grader``): names, `Model` objects or lists of them.
         epochs: a number or `Epochs`.
         fail_on_error: True (default): the first error of a sample ends the task; False: none does; a share below 1
             or a count of samples: more errors than that do.
         continue_on_fail: judge `fail_on_error` only when all samples have run.
         score_on_error: score what there is of a sample that failed.
-        time_limit: seconds of a sample. working_limit: the same without waits. message_limit, token_limit: per sample.
+        message_limit, token_limit, turn_limit: messages, tokens and answers of models of a sample; a `TokenLimit` or
+            a text such as ``output:100k`` says which tokens count. time_limit: its seconds. working_limit: the same
+            without waits. cost_limit: its dollars; the models' prices must be known (`model_cost_config`).
         name, display_name, version, metadata, tags: for the log.
 
     Raises:
@@ -77,14 +83,17 @@ class Task:
     metrics: Metrics | None
     model: Model | str | None
     config: GenerateConfig
+    model_roles: Mapping[str, Any] | None
     epochs: Epochs | None
     fail_on_error: bool | float | None
     continue_on_fail: bool | None
     score_on_error: bool | None
     message_limit: int | None
-    token_limit: int | None
+    token_limit: int | TokenLimit | None
+    turn_limit: int | None
     time_limit: float | None
     working_limit: float | None
+    cost_limit: float | None
     name: str
     display_name: str | None
     version: int | str
@@ -96,7 +105,7 @@ class Task:
 
     def __init__(
         self,
-        dataset: Dataset | Iterable[Sample] | None = None,
+        dataset: Dataset | Iterable[Sample] | AsyncIterable[Sample] | None = None,
         setup: Solver | Sequence[Solver] | None = None,
         solver: Solver | Sequence[Solver] | None = None,
         cleanup: Callable[[TaskState], Awaitable[None]] | None = None,
@@ -104,14 +113,17 @@ class Task:
         metrics: Metrics | None = None,
         model: str | Model | None = None,
         config: GenerateConfig | None = None,
+        model_roles: Mapping[str, Any] | None = None,
         epochs: int | Epochs | None = None,
         fail_on_error: bool | float | None = None,
         continue_on_fail: bool | None = None,
         score_on_error: bool | None = None,
         message_limit: int | None = None,
-        token_limit: int | None = None,
+        token_limit: int | str | TokenLimit | None = None,
+        turn_limit: int | None = None,
         time_limit: float | None = None,
         working_limit: float | None = None,
+        cost_limit: float | None = None,
         display_name: str | None = None,
         name: str | None = None,
         version: int | str = 0,
@@ -130,14 +142,16 @@ class Task:
             check_metrics(metrics)
         self.metrics = metrics
         self.model = model
-        self.config = config or GenerateConfig()
+        self.config, self.model_roles = config or GenerateConfig(), model_roles
         self.epochs = Epochs(epochs) if isinstance(epochs, int) and not isinstance(epochs, bool) else _epochs(epochs)
         self.fail_on_error = checked_fail_on_error(fail_on_error)
         self.continue_on_fail, self.score_on_error = continue_on_fail, score_on_error
         self.message_limit = positive("message_limit", message_limit)
-        self.token_limit = positive("token_limit", token_limit)
+        self.token_limit = tokens("token_limit", token_limit)
+        self.turn_limit = positive("turn_limit", turn_limit)
         self.time_limit = positive("time_limit", time_limit)
         self.working_limit = positive("working_limit", working_limit)
+        self.cost_limit = positive("cost_limit", cost_limit)
         self.name = name or "task"
         self.display_name, self.version, self.metadata, self.tags = display_name, version, metadata, tags
         self.description = description
@@ -243,6 +257,20 @@ def positive(option: str, value: Any) -> Any:
     return value
 
 
+def tokens(option: str, value: Any) -> int | TokenLimit | None:
+    """A limit on tokens: None, a number above 0, or what says which tokens count, as `TokenLimit` or as text.
+
+    Raises:
+        OptionError: it is none of these.
+    """
+    if isinstance(value, str):
+        value = parse_token_limit(value)
+    if isinstance(value, TokenLimit):
+        positive(option, value.tokens)
+        return value.tokens if value.type == "all" else value
+    return None if value is None else whole(option, positive(option, value), 1)
+
+
 def checked_fail_on_error(value: Any) -> bool | float | None:
     """None, a bool, or a number of at least 0.
 
@@ -260,14 +288,23 @@ def _epochs(value: Any) -> Epochs | None:
     raise OptionError(f"epochs must be a number or Epochs(...), not {value!r}")
 
 
-def _dataset(value: Dataset | Iterable[Sample] | None) -> Dataset:
+def _dataset(value: Dataset | Iterable[Sample] | AsyncIterable[Sample] | None) -> Dataset:
     if value is None:
         return MemoryDataset([Sample(input="")])
     if isinstance(value, Dataset):
         return value
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+    if isinstance(value, (str, bytes)) or not isinstance(value, (Iterable, AsyncIterable)):
         raise UsageError(f"Task(dataset=…) takes a dataset or an iterable of Sample, not {value!r}")
-    return MemoryDataset(list(value))
+    if not isinstance(value, Collection):
+        return IterableDataset(value)
+    samples = list(value)
+    for number, sample in enumerate(samples, 1):
+        if not isinstance(sample, Sample):
+            raise UsageError(
+                f"Task(dataset=…): item {number} is a {type(sample).__name__}, not a Sample: write "
+                "Sample(input=…, target=…)"
+            )
+    return MemoryDataset(samples)
 
 
 def _listed(value: Solver | Sequence[Solver]) -> list[Solver]:

@@ -8,28 +8,30 @@ left of the ending's budget, so the file says what happened.
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream
+from anyio.abc import ObjectReceiveStream
 from attrs import define, field
 
-from proctor.actors import Limiter
-from proctor.dataset import Sample
+from proctor.actors import Limiter, lease_all
 from proctor.errors import ModelGivenUp, UsageError
-from proctor.evaluation.ending import HAND_OVER, LOG_RESERVE, Ending
-from proctor.evaluation.failure import describe, is_cancellation, leaves, one_line
-from proctor.evaluation.feed import Planned, choose_samples, send_planned
+from proctor.evaluation.effective import LOG_BUFFER, sample_slots
+from proctor.evaluation.ending import CLEANUP, HAND_OVER, LOG_RESERVE, Ending
+from proctor.evaluation.failure import describe, is_cancellation, leaves, stopped, told
+from proctor.evaluation.feed import Feed, Planned, budget_of
 from proctor.evaluation.header import eval_plan, eval_spec
 from proctor.evaluation.plan import PlannedRun
 from proctor.evaluation.results import Place, Scores, final_metrics
 from proctor.evaluation.samplerun import Deliver, SampleRun
+from proctor.evaluation.sink import LogSink, OpenLog
 from proctor.evaluation.view import RunView, TaskView
 from proctor.log.records import EvalLog, EvalRevision, EvalSample, EvalStats
-from proctor.log.writer import LogWriter, log_file_name, open_log_writer
+from proctor.log.writer import log_file_name, open_log_writer
 from proctor.model import ModelUsage
-from proctor.runtime import Runtime, ranks
+from proctor.runtime import Runtime, current_sample, ranks
 from proctor.runtime.clock import iso_now
 from proctor.scorer.scoring import scorer_names
 
@@ -44,6 +46,9 @@ class TaskRun:
     view: TaskView
     whole: RunView
     ending: Ending
+    begun: Callable[[], None]
+    spent: Callable[[ModelUsage], None]
+    open_log: OpenLog = open_log_writer
     revision: EvalRevision | None = None
     slots: Limiter | None = field(default=None, init=False)
     task_id: str = field(init=False)
@@ -58,7 +63,15 @@ class TaskRun:
     _all_durable: anyio.Event = field(factory=anyio.Event, init=False)
     _scope: anyio.CancelScope | None = field(default=None, init=False)
     _stopped: str | None = field(default=None, init=False)
+    _drained: str | None = field(default=None, init=False)
+    _feeds: list[anyio.CancelScope] = field(factory=list, init=False)
+    _next: SampleRun | None = field(default=None, init=False)
+    """The sample that waits for its slot."""
+    _set: dict[str, int | None] = field(factory=dict, init=False)
     _samples_over: bool = field(default=False, init=False)
+    _failed_at: str = field(default="", init=False)
+    _unjudged: tuple[BaseException, int | str] | None = field(default=None, init=False)
+    """The last failure while it is not known of how many samples it is one."""
 
     def __attrs_post_init__(self) -> None:
         self.task_id = self.runtime.new_id()
@@ -69,23 +82,55 @@ class TaskRun:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def run(self) -> EvalLog:
-        """Run it.
+    def drain(self, reason: str) -> None:
+        """Start no further sample; those that run are finished, scored and recorded. `reason` is kept in the log."""
+        if self._drained is not None:
+            return
+        self._drained = reason
+        if self._scope is not None and self.slots is None:
+            self._scope.cancel()  # the dataset is being read and nothing has begun
+        for feed in self._feeds:
+            feed.cancel()
+        if self._next is not None:
+            self._next.withdraw()
+
+    async def run(self) -> EvalLog | None:
+        """Run it; None when it was stopped before anything began.
 
         Raises:
             UsageError: the dataset cannot be used, or no log can be written; nothing was started.
         """
-        samples = choose_samples(self.plan.task.dataset, self.plan.options)
         options = self.plan.options
         epochs = options.epochs.epochs if options.epochs else 1
+        budget, in_thread = budget_of(options), self.runtime.to_thread
+        feed = Feed(self.plan.task.dataset, options, epochs, budget, in_thread, self._planned)
+        with anyio.CancelScope() as self._scope:
+            if self._stopped is not None or self._drained is not None:
+                self._scope.cancel()
+            await feed.open()
+            try:
+                self._scope = None
+                return await self._run(feed)
+            finally:
+                with self.ending.shielded(CLEANUP, reserve=LOG_RESERVE):
+                    await feed.close()
+        return None
+
+    async def _run(self, feed: Feed) -> EvalLog:
+        options = self.plan.options
         scoring = self.plan.task.scorer if options.score else []
         scorers = dict(zip(scorer_names(scoring), scoring, strict=True))
         reducers = options.epochs.reducer if options.epochs else None
-        total = len(samples) * epochs
-        self.scores = Scores(scorers, self.plan.task.metrics, reducers, total)
-        self.view.total, self.view.status, self.view.started = total, "started", anyio.current_time()
+        self.scores = Scores(scorers, self.plan.task.metrics, reducers, feed.total or 0)
+        self.view.status, self.view.started = "started", anyio.current_time()
         self.view.metrics = self.scores.running
+        if not self.plan.task.scorer and await feed.has_target():
+            self.whole.messages.append(
+                f"{self.view.name}: the samples have targets, but the task has no scorer, so nothing is scored; "
+                "give it one, as in Task(scorer=includes())"
+            )
         self._changed()
+        self.begun()
         created = iso_now()
         spec = eval_spec(
             self.plan,
@@ -93,7 +138,7 @@ class TaskRun:
             eval_id=self.runtime.new_id(),
             task_id=self.task_id,
             created=created,
-            samples=samples,
+            sample_ids=None if feed.total is None else feed.ids,
             scorers=scorers,
             revision=self.revision,
         )
@@ -101,32 +146,30 @@ class TaskRun:
         path = Path(options.log_dir) / log_file_name(created, spec.task, self.task_id)
         async with (
             self.plan.model.held(self.runtime),
-            open_log_writer(path, spec=spec, plan=self.log.plan, buffer=options.log_buffer or 64) as writer,
+            self.open_log(path, spec=spec, plan=self.log.plan, buffer=options.log_buffer or LOG_BUFFER) as writer,
         ):
             self.log.location = self.view.log = str(path)
-            return await self._logged(writer, samples, epochs, scorers)
+            return await self._logged(writer, feed, scorers)
 
-    async def _logged(self, writer: LogWriter, samples: list[Sample], epochs: int, scorers: dict[str, Any]) -> EvalLog:
+    async def _logged(self, writer: LogSink, feed: Feed, scorers: dict[str, Any]) -> EvalLog:
         """Run the samples and finish the log, whatever stops them."""
         outer: BaseException | None = None
         async with anyio.create_task_group() as own:
             own.start_soon(self._acknowledge, writer.acknowledgements)
             try:
-                await self._run_samples(writer, samples, epochs, scorers)
+                await self._run_samples(writer, feed, scorers)
             except BaseException as error:
                 outer = error
                 if not is_cancellation(error):
                     self.failure = self.failure or error
             with self.ending.shielded():
-                await self._finish(writer)
+                await self._finish(writer, feed)
         if outer is not None and is_cancellation(outer):
             raise outer
         assert self.log is not None
         return self.log
 
-    async def _run_samples(
-        self, writer: LogWriter, samples: list[Sample], epochs: int, scorers: dict[str, Any]
-    ) -> None:
+    async def _run_samples(self, writer: LogSink, feed: Feed, scorers: dict[str, Any]) -> None:
         name = f"samples {self.view.name} ({self.plan.model.name})"
         self.slots = Limiter(self._max_samples(), name=name, rank=ranks.SAMPLE, ledger=self.runtime.ledger)
         send, receive = anyio.create_memory_object_stream[Planned](0)
@@ -137,13 +180,37 @@ class TaskRun:
                 self._scope = nursery.cancel_scope
                 if self._stopped is not None:
                     nursery.cancel_scope.cancel()
-                nursery.start_soon(send_planned, samples, epochs, send)
+                nursery.start_soon(self._feed, feed.read_ahead)
+                nursery.start_soon(self._feed, feed.send, send)
                 with receive:
                     async for planned in receive:
-                        sample_run = self._sample_run(planned, scorers, deliver)
-                        await nursery.start(sample_run.run, self.slots.lease(group=self.task_id))
+                        if self._drained is not None:
+                            break
+                        self._next = sample_run = self._sample_run(planned, scorers, deliver)
+                        await nursery.start(sample_run.run, self._slot())
+                        self._next = None
             self._samples_over = True
             outside.cancel_scope.cancel()
+
+    async def _feed(self, part: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Do a part of the feed's work; a dataset that cannot be read further ends the task, what was recorded stays."""
+        with anyio.CancelScope() as scope:
+            self._feeds.append(scope)
+            if self._drained is not None:
+                scope.cancel()
+            try:
+                await part(*args)
+            except UsageError as error:
+                self._fail(error, "")
+
+    def _planned(self, total: int) -> None:
+        """It has become known how many samples run, over all epochs."""
+        self.view.total = total
+        if hasattr(self, "scores"):
+            self.scores.total = total
+        if self._unjudged is not None:
+            self._judge(*self._unjudged)
+        self._changed()
 
     async def _watch(self) -> None:
         """Begin the ending's budget in the instant in which the run is cancelled from outside.
@@ -171,18 +238,41 @@ class TaskRun:
             ending=self.ending,
             deliver=deliver,
             started=self._sample_started,
+            spent=self._spend,
         )
 
+    def set_limit(self, option: str, value: int | None) -> None:
+        """Change how many of its samples run at once, or the connections of its model by which that goes."""
+        self._set[option] = value
+        if self.slots is not None:
+            self.slots.resize(self._max_samples())
+
     def _max_samples(self) -> int:
-        """Slots of this task: what was asked for, else one more than the model's connections (behaviour.md, 1)."""
-        given = self.plan.options.max_samples
-        return given if given is not None else self.plan.model.max_connections() + 1
+        """Slots of this task: what was set while it runs, what was asked for, what goes with the connections."""
+        slots: int = self._set.get("max_samples") or sample_slots(self.plan, self._set.get("max_connections")).value
+        return slots
+
+    def _slot(self) -> Any:
+        """A place of this task's and one of the runtime's, both at once; a sample inside a sample has the latter."""
+        assert self.slots is not None
+        own = self.slots.lease(group=self.task_id)
+        if current_sample() is not None:
+            return own
+        return lease_all([own, self.runtime.samples.lease(group=self.task_id)])
 
     def _sample_started(self) -> None:
         self.view.running += 1
         self._changed()
 
-    def _deliver_to(self, writer: LogWriter) -> Deliver:
+    def _spend(self, model: str, role: str | None, usage: ModelUsage) -> None:
+        self.view.tokens += usage.total_tokens
+        self.usage[model] = self.usage[model] + usage if model in self.usage else usage
+        if role is not None:
+            self.role_usage[role] = self.role_usage[role] + usage if role in self.role_usage else usage
+        self._changed()
+        self.spent(usage)
+
+    def _deliver_to(self, writer: LogSink) -> Deliver:
         async def deliver(sample_run: SampleRun, record: EvalSample, failure: BaseException | None) -> None:
             self._count(sample_run, record, failure)
             cancelled = failure is not None and is_cancellation(failure)
@@ -199,40 +289,40 @@ class TaskRun:
         view = self.view
         view.running -= 1
         view.done += 1
-        view.tokens += sum(usage.total_tokens for usage in record.model_usage.values())
-        for model, usage in record.model_usage.items():
-            self.usage[model] = self.usage[model] + usage if model in self.usage else usage
-        for role, usage in record.role_usage.items():
-            self.role_usage[role] = self.role_usage[role] + usage if role in self.role_usage else usage
         self._pending[record.id, record.epoch] = ((sample_run.index, sample_run.epoch), record)
         if failure is not None and is_cancellation(failure):
             view.cancelled += 1
         elif failure is not None:
             view.errors += 1
-            self._judge(failure)
+            self._judge(failure, record.id)
         self._changed()
 
-    def _judge(self, failure: BaseException) -> None:
-        """End the task if this failure is one too many."""
+    def _judge(self, failure: BaseException, sample_id: int | str) -> None:
+        """End the task if this failure is one too many; of a share, when the whole is known."""
+        if self.view.total is None:
+            self._unjudged = failure, sample_id
         given_up = any(isinstance(leaf, ModelGivenUp) for leaf in leaves(failure))
         if given_up or (not self.plan.options.continue_on_fail and self._too_many_errors()):
-            self._fail(failure)
+            # A model that is given up is no matter of one sample.
+            self._fail(failure, "" if given_up else f"sample {sample_id}: ")
 
     def _too_many_errors(self) -> bool:
-        rule, errors, total = self.plan.options.fail_on_error, self.view.errors, self.view.total or 0
+        rule, errors, total = self.plan.options.fail_on_error, self.view.errors, self.view.total
         if rule is None or rule is True:
             return errors > 0
         if rule is False or rule == 0:
             return False
-        return errors > rule * total if rule < 1 else errors >= rule
+        if rule < 1:
+            return total is not None and errors > rule * total
+        return errors >= rule
 
-    def _fail(self, failure: BaseException) -> None:
+    def _fail(self, failure: BaseException, where: str) -> None:
         if self.failure is None:
-            self.failure = failure
+            self.failure, self._failed_at = failure, where
         if self._scope is not None:
             self._scope.cancel()
 
-    async def _acknowledge(self, stream: MemoryObjectReceiveStream[Any]) -> None:
+    async def _acknowledge(self, stream: ObjectReceiveStream[Any]) -> None:
         """Take the scores of what is durable; shielded, since the samples' end must not be the acknowledgements'."""
         with self.ending.shielded():
             async for acknowledged in stream:
@@ -243,15 +333,19 @@ class TaskRun:
                     self._all_durable.set()
         self._all_durable.set()
 
-    async def _finish(self, writer: LogWriter) -> None:
+    async def _finish(self, writer: LogSink, feed: Feed) -> None:
         """Judge what came of it once every record is durable, and complete the log."""
         log = self.log
         assert log is not None
         await self._durable(writer)
         self._judge_whole(log)
-        if log.status == "success":
+        dataset = log.eval.dataset
+        if dataset.sample_ids is None:  # it was not read to its end when the log was begun
+            dataset.sample_ids = feed.ids
+            dataset.samples = len(dataset.sample_ids) if feed.total is not None else None
+        if log.status == "success" or (self._drained is not None and self.view.done > 0 and self.failure is None):
             try:
-                completed = self.view.done - self.view.errors
+                completed = self.view.done - self.view.errors - self.view.cancelled
                 results, log.reductions = await self.runtime.to_thread(self.scores.results, completed)
                 log.results, metrics = results, final_metrics(results)
                 self.view.metrics = lambda: metrics
@@ -268,7 +362,7 @@ class TaskRun:
         self.view.status, self.view.ended = log.status, anyio.current_time()
         self._changed()
 
-    async def _durable(self, writer: LogWriter) -> None:
+    async def _durable(self, writer: LogSink) -> None:
         await writer.flush()
         if self._pending:
             self._all_durable = anyio.Event()
@@ -280,9 +374,11 @@ class TaskRun:
         if self.failure is not None:
             log.status = "error"
             log.error = describe(self.failure)
-            self.view.error = one_line(self.failure)
-        elif self.view.done < (self.view.total or 0) or self.view.cancelled:
+            self.view.error = f"{self._failed_at}{told(self.failure)}"
+        elif self.view.total is None or self.view.done < self.view.total or self.view.cancelled:
             log.status = "cancelled"
+            if self._drained is not None:
+                log.error, self.view.error = stopped(self._drained), self._drained
         else:
             log.status = "success"
 

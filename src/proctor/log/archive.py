@@ -90,25 +90,17 @@ class Packer:
         Returns:
             The local record with its content, and its entry in the directory.
         """
-        parts = tuple(parts)
-        size = sum(map(len, parts))
-        crc = 0
-        for part in parts:
-            crc = zlib.crc32(part, crc)
-        packed = self._compress(parts, size)
-        return local_record(name, self.method, crc, size, packed), entry(
-            name, self.method, crc, len(packed), size, offset
-        )
+        if isinstance(parts, tuple) and len(parts) == 1 and len(parts[0]) <= FRAME and self._zstd is not None:
+            size, crc = len(parts[0]), zlib.crc32(parts[0])
+            packed = bytes(self._zstd.compress(parts[0]))
+        else:
+            counted = _Counted(parts)
+            packed = b"".join(self._frames(counted) if self._zstd is not None else _deflated(counted))
+            size, crc = counted.size, counted.crc
+        method = self.method
+        return local_record(name, method, crc, size, packed), entry(name, method, crc, len(packed), size, offset)
 
-    def _compress(self, parts: tuple[bytes, ...], size: int) -> bytes:
-        if self._zstd is not None:
-            if len(parts) == 1 and size <= FRAME:
-                return bytes(self._zstd.compress(parts[0]))
-            return b"".join(self._frames(parts))
-        deflate = zlib.compressobj(1, zlib.DEFLATED, -15)
-        return b"".join([deflate.compress(part) for part in parts] + [deflate.flush()])
-
-    def _frames(self, parts: tuple[bytes, ...]) -> Iterator[bytes]:
+    def _frames(self, parts: Iterable[bytes]) -> Iterator[bytes]:
         """zstd frames of at most `FRAME` bytes of content each."""
         frame = self._zstd.compressobj()
         filled = 0
@@ -121,6 +113,28 @@ class Packer:
                 yield frame.compress(piece)
                 filled += len(piece)
         yield frame.flush()
+
+
+@define(eq=False)
+class _Counted:
+    """Passes parts through, and knows their size and CRC at the end."""
+
+    parts: Iterable[bytes]
+    size: int = 0
+    crc: int = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self.parts:
+            self.size += len(part)
+            self.crc = zlib.crc32(part, self.crc)
+            yield part
+
+
+def _deflated(parts: Iterable[bytes]) -> Iterator[bytes]:
+    deflate = zlib.compressobj(1, zlib.DEFLATED, -15)
+    for part in parts:
+        yield deflate.compress(part)
+    yield deflate.flush()
 
 
 def local_record(name: str, method: int, crc: int, size: int, packed: bytes) -> bytes:

@@ -17,7 +17,8 @@ from typing import Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_or
 
 import attrs
 
-from proctor.log.events import FOREIGN_KINDS, EventFields, ForeignEvent
+from proctor.errors import UsageError
+from proctor.log.events import FOREIGN_KINDS, EventFields, ForeignEvent, SampleInitEvent
 from proctor.log.samples import EvalSample
 from proctor.log.scores import EvalSampleScore, Score
 from proctor.log.spec import EvalConfig, EvalPlanStep, EvalResults, EvalSpec
@@ -118,6 +119,8 @@ def _class(cls: Any) -> Builder:
         for field in attrs.fields(cls)
         if field.init
     }
+    if cls is SampleInitEvent:
+        fields["sample"] = ("sample", _dataset_sample)
     before = _MOVED.get(cls)
     said = {
         field.name: None for field in attrs.fields(cls) if hints[field.name] is Any and field.default is attrs.NOTHING
@@ -136,6 +139,16 @@ def _class(cls: Any) -> Builder:
         return cls(**found)
 
     return make
+
+
+def _dataset_sample(value: Any) -> Any:
+    """The sample of a `SampleInitEvent` as the dataset had it; a dict where it is none that we can make."""
+    from proctor.dataset.sample import Sample
+
+    try:
+        return build(value, Sample)
+    except (TypeError, ValueError, UsageError):
+        return value
 
 
 def _builder_later(hint: Any) -> Builder:

@@ -95,10 +95,12 @@ def loses_numbers(shaped: Any) -> bool:
 
 
 def _foreign(value: Any) -> Any:
-    """What an object that JSON has no form for is written as."""
+    """What an object that JSON has no form for is written as; None and truth values come here as keys only."""
+    if value is None or value.__class__ is bool:
+        return _key(value)
     if isinstance(value, str):
         return str.__str__(value)
-    if isinstance(value, bool | int | float):
+    if isinstance(value, int | float):
         return float(value) if isinstance(value, float) else int(value)
     if isinstance(value, Mapping):
         return dict(value)

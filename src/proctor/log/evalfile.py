@@ -18,14 +18,14 @@ from __future__ import annotations
 import contextlib
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from attrs import define, field
 
 from proctor.errors import LogError
-from proctor.log import archive
+from proctor.log import archive, journals
 from proctor.log.archive import Member, Packer
 from proctor.log.sample_json import Record
 from proctor.log.storage import File, LocalStorage, Storage
@@ -82,7 +82,8 @@ class EvalFile:
     _unsynced_size: int = 0
     _unacknowledged: list[tuple[int | str, int]] = field(factory=list)
     _summaries: list[bytes] = field(factory=list)
-    _committed: bytes = b""
+    _listed: tuple[int, int] = (0, 0)
+    _old: bytes = b""
     _committed_at: float = 0.0
 
     @classmethod
@@ -118,7 +119,7 @@ class EvalFile:
         """Bytes of records that are not durable yet."""
         return self._unsynced_size
 
-    def add_member(self, name: str, parts: Sequence[bytes]) -> None:
+    def add_member(self, name: str, parts: Iterable[bytes]) -> None:
         """Append a member; it becomes durable with the next sync."""
         record, entry = self.packer.record(name, parts, self.end + self._waiting_size)
         self._waiting.append(record)
@@ -167,10 +168,10 @@ class EvalFile:
         """Write what waits into the log, with a new directory, durably; the wal is empty afterwards."""
         self._add_summaries()
         end = self.end + self._waiting_size
-        tail = bytes(self.directory) + archive.end_record(self.count, len(self.directory), end)
-        self._overwrite(b"".join([*self._waiting, tail]))
+        end_record = archive.end_record(self.count, len(self.directory), end)
+        self._overwrite([b"".join(self._waiting), self.directory, end_record])
         self.end = end
-        self._committed, self._committed_at = tail, now
+        self._listed, self._old, self._committed_at = (len(self.directory), self.count), b"", now
         self._waiting, self._waiting_size, self._synced, self._unsynced_size = [], 0, 0, 0
         if self._wal is not None and self._wal_size:
             self._wal.truncate(0)
@@ -186,7 +187,7 @@ class EvalFile:
             The ids and epochs of the samples that are durable since the last sync.
         """
         self.commit(now)
-        self.add_member(SUMMARIES, tuple(self._all_summaries()))
+        self.add_member(SUMMARIES, journals.joined(len(self.journals), self.journal, last_only=self.replaced))
         if reductions is not None:
             self.add_member(REDUCTIONS, (reductions,))
         self.add_member(HEADER, (header,))
@@ -216,23 +217,28 @@ class EvalFile:
             self.journals.append(offset)
             self._summaries = []
 
-    def _overwrite(self, data: bytes) -> None:
+    def _overwrite(self, pieces: list[bytes | bytearray]) -> None:
         """Write over the directory, to the end of the file; when that fails, put the directory back."""
-        before = self.file.size()
+        before, end = self.file.size(), self.end + sum(map(len, pieces))
         try:
-            self.file.write_at(self.end, data)
-            if self.end + len(data) < before:
-                self.file.truncate(self.end + len(data))
+            self.file.write_at(self.end, *pieces)
+            if end < before:
+                self.file.truncate(end)
             self.file.sync()
         except OSError:
-            if self._committed:
-                self._restore(before)
+            self._restore()
             raise
 
-    def _restore(self, size: int) -> None:
+    def _restore(self) -> None:
+        """Put back the directory of what is in the log."""
+        size, count = self._listed
+        if not count:
+            return
+        old = self._old or bytes(self.directory[:size])
+        old += archive.end_record(count, len(old), self.end)
         with contextlib.suppress(OSError):  # if this fails too, recovery walks the records: they are whole
-            self.file.write_at(self.end, self._committed)
-            self.file.truncate(size)
+            self.file.write_at(self.end, old)
+            self.file.truncate(self.end + len(old))
             self.file.sync()
 
     def _write_wal(self) -> None:
@@ -256,37 +262,8 @@ class EvalFile:
             self._wal = None
         self.storage.remove(wal_path(self.path))
 
-    def _all_summaries(self) -> Iterator[bytes]:
-        """The content of ``summaries.json``, journal by journal; of a sample's summaries only the last."""
-        yield b"["
-        seen = self._last_summaries() if self.replaced else None
-        empty = True
-        for number in range(len(self.journals)):
-            items = self._journal(number)[1:-1] if seen is None else seen[number]
-            if items:
-                yield items if empty else b"," + items
-                empty = False
-        yield b"]"
-
-    def _last_summaries(self) -> list[bytes]:
-        from proctor.log.encode import encode
-
-        journals = [self.journal(number) for number in range(len(self.journals))]
-        last = {(str(item["id"]), item["epoch"]): item for journal in journals for item in journal}
-        keep = {id(item) for item in last.values()}
-        return [
-            b",".join(encode(item) for item in journal if id(item) in keep)
-            for journal in journals
-        ]  # fmt: skip
-
-    def journal(self, number: int) -> list[dict[str, Any]]:
-        """The summaries of a journal, counted from 0."""
-        from proctor.log.encode import decode
-
-        found: list[dict[str, Any]] = decode(self._journal(number))
-        return found
-
-    def _journal(self, number: int) -> bytes:
+    def journal(self, number: int) -> bytes:
+        """The content of a journal of summaries, counted from 0."""
         found = archive.local_member(self.file.read_at, self.journals[number])
         if found is None:
             raise LogError(f"{self.path}: the summaries {number + 1} cannot be read back")
@@ -299,6 +276,7 @@ class EvalFile:
 
     def set_directory(self, members: Any) -> None:
         """Make the directory list these members, in this order."""
+        self._old = bytes(self.directory[: self._listed[0]])
         entries = [member.entry for member in members]
         self.directory, self.count = bytearray(b"".join(entries)), len(entries)
 

@@ -18,6 +18,7 @@ from proctor.log.archive import Member
 from proctor.log.build import build
 from proctor.log.encode import decode
 from proctor.log.evalfile import FINAL, START, EvalFile, read_wal, record_end, wal_path, walk
+from proctor.log.journals import summaries_in
 from proctor.log.logfile import JOURNAL, SAMPLE, Bytes
 from proctor.log.records import EvalLog, EvalSample
 from proctor.log.resolve import prepared
@@ -113,7 +114,7 @@ def _with_sound_journals(log: EvalFile, members: list[Member]) -> list[Member]:
 
 def _rebuild_summaries(log: EvalFile, members: Iterable[Member]) -> None:
     """Journal the summaries of samples that have none: they were in the wal."""
-    known = {(str(item["id"]), item["epoch"]) for number in range(len(log.journals)) for item in log.journal(number)}
+    known = {key for number in range(len(log.journals)) for key in summaries_in(log.journal(number))}
     for member in members:
         match = SAMPLE.fullmatch(member.name)
         if match and (match[1], int(match[2])) not in known:

@@ -29,6 +29,9 @@ MANY: Final = 100
 LONG: Final = 1_000_000
 """A sample of more events and messages, or with a text of more characters, is encoded in pieces."""
 
+LONGEST_ID: Final = 15_000
+"""Characters of an id that go into the name of its member, which may have 65,535 bytes."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -48,8 +51,9 @@ class Record:
 
 
 def sample_member(id: int | str, epoch: int) -> str:
-    """The name of a sample's member in the log."""
-    return f"samples/{id}_epoch_{epoch}.json"
+    """The name of a sample's member in the log: readers expect the id in it as it is."""
+    name = f"samples/{str(id)[:LONGEST_ID]}_epoch_{epoch}.json"
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def encode_record(sample: EvalSample) -> Record:

@@ -181,7 +181,7 @@ class EvalSpec(Portable):
     model_generate_config: GenerateConfig = field(factory=GenerateConfig)
     model_base_url: str | None = None
     model_args: dict[str, Any] = field(factory=dict)
-    model_roles: dict[str, Any] | None = None
+    model_roles: dict[str, EvalModelConfig | list[EvalModelConfig]] | None = None
     config: EvalConfig
     revision: EvalRevision | None = None
     packages: dict[str, str] = field(factory=dict)

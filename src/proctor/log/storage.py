@@ -23,8 +23,8 @@ class File(Protocol):
         """Up to `size` bytes; fewer only at the end of the file."""
         ...
 
-    def write_at(self, offset: int, data: bytes) -> None:
-        """Write all of `data`."""
+    def write_at(self, offset: int, *pieces: bytes | bytearray) -> None:
+        """Write all of `pieces`, one after the other, in one call of the system where it takes them."""
         ...
 
     def truncate(self, size: int) -> None:
@@ -86,12 +86,16 @@ class LocalFile:
             pieces.append(found)
         return b"".join(pieces)
 
-    def write_at(self, offset: int, data: bytes) -> None:
-        """Write all of `data`."""
-        rest = memoryview(data)
+    def write_at(self, offset: int, *pieces: bytes | bytearray) -> None:
+        """Write all of `pieces`, one after the other, in one call of the system where it takes them."""
+        rest = [memoryview(piece) for piece in pieces if piece]
         while rest:
-            written = os.pwrite(self.descriptor, rest, offset)
-            rest, offset = rest[written:], offset + written
+            written = os.pwritev(self.descriptor, rest, offset)
+            offset += written
+            while rest and written >= len(rest[0]):
+                written -= len(rest.pop(0))
+            if rest:
+                rest[0] = rest[0][written:]
 
     def truncate(self, size: int) -> None:
         """Cut the file."""

@@ -29,8 +29,9 @@ from proctor.log.evalfile import EvalFile
 from proctor.log.header import encode_header
 from proctor.log.naming import log_file_name
 from proctor.log.records import EvalLog, EvalPlan, EvalSample, EvalSampleReductions, EvalSpec, LogStart
+from proctor.log.recover import reopen
 from proctor.log.sample_json import encode_record
-from proctor.log.storage import LocalStorage, Storage
+from proctor.log.storage import Storage
 from proctor.log.threads import RunInThread, default_threads
 
 GROUP: Final = 0.1
@@ -290,6 +291,7 @@ async def open_log_writer(
     buffer: int = 64,
     run_in_thread: RunInThread | None = None,
     storage: Storage | None = None,
+    resume: bool = False,
 ) -> AsyncIterator[LogWriter]:
     """Create a log and write to it.
 
@@ -297,10 +299,11 @@ async def open_log_writer(
     it; a log that was not finished has the status ``started``.
 
     Args:
-        path: of the log, which must not exist. spec, plan: what is evaluated.
+        path: of the log, which must not exist (unless it is resumed). spec, plan: what is evaluated.
         buffer: records that may wait; a sender waits when there are more.
         run_in_thread: runs blocking calls; default the engine threads of the current runtime.
         storage: where the file is; default this machine's disks.
+        resume: go on in the log at `path`, recovered; its own first record stays, and its status is ``started`` again.
 
     Raises:
         LogError: the log cannot be created, or could not be written further; the block is cancelled then.
@@ -310,13 +313,13 @@ async def open_log_writer(
     wrong = problem(start, LogStart)
     if wrong is not None:
         raise LogError(f"{path}: readers of the log would refuse its first record: {wrong}")
-    create = functools.partial(
-        EvalFile.create, path, start, now=anyio.current_time(), storage=storage or LocalStorage()
-    )
+    now = anyio.current_time()
+    make = functools.partial(reopen, path) if resume else functools.partial(EvalFile.create, path, start)
     try:
-        file = await run(create)
+        file = await run(functools.partial(make, now=now, storage=storage))
     except OSError as error:
-        raise LogError(f"{path}: the log cannot be created: {error.strerror or error}") from error
+        done = "opened again" if resume else "created"
+        raise LogError(f"{path}: the log cannot be {done}: {error.strerror or error}") from error
     async with _written_by(file, run, buffer) as writer:
         yield writer
 

@@ -56,16 +56,19 @@ from proctor.model.output import (
 
 if TYPE_CHECKING:
     from proctor.model.api import ModelAPI, RetryDecision, modelapi
-    from proctor.model.model import Model, evaluated_model, get_model, log_model_api, model_roles, roles
+    from proctor.model.cost import ModelCost
+    from proctor.model.generation import log_model_api
+    from proctor.model.model import Model, evaluated_model, get_model, model_roles, roles
 
 _LATER: Final[Mapping[str, str]] = MappingProxyType(
     {
         "Model": "proctor.model.model",
         "ModelAPI": "proctor.model.api",
+        "ModelCost": "proctor.model.cost",
         "RetryDecision": "proctor.model.api",
         "evaluated_model": "proctor.model.model",
         "get_model": "proctor.model.model",
-        "log_model_api": "proctor.model.model",
+        "log_model_api": "proctor.model.generation",
         "model_roles": "proctor.model.model",
         "modelapi": "proctor.model.api",
         "roles": "proctor.model.model",
@@ -111,6 +114,7 @@ __all__ = [
     "Model",
     "ModelAPI",
     "ModelCall",
+    "ModelCost",
     "ModelFallback",
     "ModelOutput",
     "ModelRequestId",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -19,11 +19,12 @@ from attrs import define, field
 from proctor.actors import ChildSpec, Limiter, Ref
 from proctor.errors import ModelGivenUp
 from proctor.model.api import ModelAPI
+from proctor.model.retry import Entered
 from proctor.runtime import Runtime, SampleContext
 from proctor.runtime.ranks import CONNECTION
 
 if TYPE_CHECKING:
-    from proctor.model.model import Source
+    from proctor.model.source import Source
 
 CLOSE_BOUND: Final = 5.0  # seconds that closing a client may take
 
@@ -46,6 +47,7 @@ class ModelShare:
     next_attempt: float = field(default=0.0, init=False)
     _given_up: ModelGivenUp | None = field(default=None, init=False)
     _asked: Counter[int] = field(factory=Counter, init=False)
+    _set: int | None = field(default=None, init=False)
 
     def check(self) -> None:
         """Raise `ModelGivenUp` when the model is given up: an error of its own for each caller."""
@@ -81,8 +83,16 @@ class ModelShare:
                 del self._asked[limit]
             self._fit()
 
+    def set_limit(self, option: str, value: int | None, *, task: str | None, model: str | None) -> int:
+        """A number set while it runs (`Runtime.set_limit`) goes before what is asked for; None takes it back."""
+        if option != "max_connections" or task is not None or model not in {None, self.name}:
+            return 0
+        self._set = value
+        self._fit()
+        return 1
+
     def _fit(self) -> None:
-        limit = min(self._asked, default=self.default)
+        limit = self._set or min(self._asked, default=self.default)
         if limit != self.limiter.limit:
             self.limiter.resize(limit)
 
@@ -120,10 +130,11 @@ def model_spec(source: Source, runtime: Runtime) -> Callable[[], ChildSpec[Model
         @asynccontextmanager
         async def open_model(_: Any) -> AsyncIterator[ModelState]:
             state = ModelState(share)
-            try:
-                yield state
-            finally:
-                await state.aclose()
+            with runtime.owning_limits(share):
+                try:
+                    yield state
+                finally:
+                    await state.aclose()
 
         return ChildSpec(_address(source), open_model, limiter=limiter, restart="permanent", leases="drain")
 
@@ -144,7 +155,7 @@ async def model_actor(runtime: Runtime, source: Source) -> Ref[ModelState]:
 
 def connection(
     share: ModelShare, sample: SampleContext | None, order: tuple[int, ...] | None, *, composite: bool
-) -> Callable[[], AbstractAsyncContextManager[Any]]:
+) -> Callable[[], Entered]:
     """Makes the lease of one connection, the same for every attempt of a call.
 
     Args:

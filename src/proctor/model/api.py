@@ -60,9 +60,11 @@ class ModelAPI(abc.ABC):
 
     Attributes:
         composite: True for a provider that calls other models: it takes no connection of its own.
+        reports_cost: True for a provider that says itself what a call cost (``usage.total_cost``).
     """
 
     composite: ClassVar[bool] = False
+    reports_cost: ClassVar[bool] = False
 
     def __init__(
         self,

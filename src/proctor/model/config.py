@@ -313,3 +313,17 @@ def public_config(config: GenerateConfig) -> GenerateConfig:
         return config
     shown = {name: "[key]" if SECRET_HEADER.search(name) else value for name, value in config.extra_headers.items()}
     return config.merge({"extra_headers": shown})
+
+
+def asked_limit(config: GenerateConfig, default: int) -> int | None:
+    """The number of connections that a configuration asks for; None when it leaves that to the provider.
+
+    Bounds for adaptive pacing hold a default that is above them.
+    """
+    if config.max_connections is not None:
+        return config.max_connections
+    adaptive = config.adaptive_connections
+    if adaptive is None or isinstance(adaptive, bool):
+        return None
+    most = adaptive.max if isinstance(adaptive, AdaptiveConcurrency) else adaptive
+    return most if most < default else None

@@ -245,7 +245,18 @@ async def _resolve_in_thread(host: str, port: int) -> Sequence[Address]:
     runtime = current_runtime()
     if runtime is None or _is_address(host):
         return await socketstream.resolve(host, port)
-    return interleave(await runtime.to_thread(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+    found = await runtime.to_thread(_addresses, host, port)
+    if isinstance(found, OSError):
+        raise found
+    return interleave(found)
+
+
+def _addresses(host: str, port: int) -> Any:
+    """The addresses, or the error as a value: of a call whose caller has left, an error would be told of as a fault."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return error
 
 
 def _is_address(host: str) -> bool:

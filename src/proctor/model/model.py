@@ -12,106 +12,27 @@ from contextvars import ContextVar
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-import anyio
 from attrs import define, evolve, field
 
 from proctor.actors import Limiter, Ref
-from proctor.errors import ModelError, UsageError
-from proctor.log.events import ModelEvent
-from proctor.log.transcript import transcript
-from proctor.model.actor import ModelState, connection, model_actor
+from proctor.errors import UsageError
+from proctor.model.actor import ModelState, model_actor
 from proctor.model.api import ModelAPI, provider_class
-from proctor.model.config import AdaptiveConcurrency, GenerateConfig, public_config
-from proctor.model.failures import Kind, classify, scrub
+from proctor.model.config import GenerateConfig, asked_limit
+from proctor.model.generation import Generation, chosen, input_messages, offered_tools
 from proctor.model.http import public_url
-from proctor.model.messages import ChatMessage, ChatMessageSystem, ChatMessageUser
-from proctor.model.output import ModelCall, ModelOutput
-from proctor.model.retry import NoMarks, Retries, RetryPolicy
+from proctor.model.messages import ChatMessage
+from proctor.model.output import ModelOutput
+from proctor.model.source import Source, frozen_arguments
 from proctor.model.toolcall import ToolChoice, ToolInfo
-from proctor.runtime import Runtime, current_runtime, current_sample, open_runtime
-from proctor.runtime.clock import utc_now
+from proctor.runtime import Runtime, current_runtime, open_runtime
+from proctor.runtime.blocks import check_messages
 from proctor.runtime.settings import eval_option
 
 _evaluated: Final[ContextVar[Model | None]] = ContextVar("proctor_evaluated_model", default=None)
 _roles: Final[ContextVar[Mapping[str, Model | Sequence[Model]] | None]] = ContextVar("proctor_roles", default=None)
-_log_calls: Final[ContextVar[bool]] = ContextVar("proctor_log_model_api", default=False)
 # A cache, not a state: what it holds could be made again, and it dies with its runtime.
 _memo: Final[WeakKeyDictionary[Runtime, dict[Hashable, Model]]] = WeakKeyDictionary()
-
-SECRET_ARGUMENTS: Final = ("key", "token", "secret", "password", "credential", "aws_")
-PLAIN: Final = (str, int, float, bool, type(None))
-
-
-@define(eq=False)
-class Source:
-    """Where the clients of a model come from. Shared by the copies of one description.
-
-    Attributes:
-        provider: registered name. model_name: what follows it.
-        described: a client made when the description was made, so that a mistake shows at once. The first actor to
-            need one takes it; later ones make their own.
-    """
-
-    provider: str
-    model_name: str
-    factory: type[ModelAPI]
-    base_url: str | None
-    api_key: str | None
-    config: GenerateConfig
-    arguments: dict[str, Any]
-    described: ModelAPI = field(init=False)
-    _taken: bool = field(default=False, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.described = self._construct()
-
-    @property
-    def name(self) -> str:
-        """``provider/model``."""
-        return f"{self.provider}/{self.model_name}"
-
-    @property
-    def key(self) -> Hashable:
-        """Equal for sources whose clients are alike."""
-        return (self.factory, self.base_url, self.api_key, _frozen(self.arguments))
-
-    @property
-    def actor_key(self) -> Hashable:
-        """What an actor is looked up by: provider and what its limits hold for."""
-        return (self.provider, self.described.connection_key())
-
-    @property
-    def default_limit(self) -> int:
-        """Connections when nobody asks for a number."""
-        return self.described.max_connections()
-
-    def make(self) -> ModelAPI:
-        """A client of one's own."""
-        if not self._taken:
-            self._taken = True
-            return self.described
-        return self._construct()
-
-    def _construct(self) -> ModelAPI:
-        try:
-            made = self.factory(
-                model_name=self.model_name,
-                base_url=self.base_url,
-                api_key=self.api_key,
-                config=self.config,
-                **self.arguments,
-            )
-        except TypeError as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
-                raise  # from inside the constructor: a fault of the provider's, not of the arguments
-            raise UsageError(f"{self.name}: the provider does not take these model arguments (-M): {error}") from error
-        made.provider = self.provider
-        return made
-
-
-def _frozen(arguments: Mapping[str, Any]) -> Hashable:
-    """Arguments as a key: plain values by value, others by identity."""
-    return tuple(sorted((name, value if isinstance(value, PLAIN) else id(value)) for name, value in arguments.items()))
 
 
 @define(eq=False, repr=False)
@@ -161,12 +82,7 @@ class Model:
     @property
     def public_args(self) -> dict[str, Any]:
         """The provider's own arguments as they may be logged: without keys, and without what has no text form."""
-        return {
-            name: value
-            for name, value in self._source.arguments.items()
-            if not any(word in name.lower() for word in SECRET_ARGUMENTS)
-            and isinstance(value, (*PLAIN, list, tuple, dict))
-        }
+        return self._source.public_arguments
 
     def with_config(self, config: GenerateConfig, *, role: str | None = None) -> Model:
         """The same model, asked otherwise: it shares clients and limits with this one."""
@@ -186,6 +102,7 @@ class Model:
     async def held(self, runtime: Runtime) -> AsyncIterator[Ref[ModelState]]:
         """Hold the limits of its configuration while a task runs; of several tasks the smallest limit counts."""
         ref = await model_actor(runtime, self._source)
+        await ref.started()
         share = ref.state.share
         with share.asked(asked_limit(self.config, share.default)):
             yield ref
@@ -212,150 +129,20 @@ class Model:
         Raises:
             ModelGivenUp: the key was refused, the model is unknown, or its server was never reached.
             ModelError: of the kind that fits, or the provider's own exception.
+            LimitExceededError: a limit of messages, tokens, turns or cost allows no further call, or was exceeded by
+                this one; its `output` is the answer then.
         """
         runtime = current_runtime()
         if runtime is None:
             async with open_runtime() as runtime:
                 return await self.generate(input, tools, tool_choice, config, cache)
+        check_messages(1 if isinstance(input, str) else len(input), another=True)
         merged = self.config if config is None else self.config.merge(config)
-        messages = _messages(input, merged, runtime)
-        offered = _offered(tools, tool_choice)
+        messages = input_messages(input, merged, runtime)
+        offered = offered_tools(tools, tool_choice)
         ref = await model_actor(runtime, self._source)
-        return await _Generation(self, runtime, ref, messages, offered, _choice(tool_choice, offered), merged).run()
-
-
-@define(eq=False)
-class _Generation:
-    """One call of `Model.generate`."""
-
-    model: Model
-    runtime: Runtime
-    ref: Ref[ModelState]
-    messages: list[ChatMessage]
-    tools: list[ToolInfo]
-    tool_choice: ToolChoice
-    config: GenerateConfig
-    call: ModelCall | None = None
-
-    async def run(self) -> ModelOutput:
-        sample = current_sample()
-        order = None
-        if sample is not None:
-            order = sample.order()
-            sample.calls += 1
-        source = self.model._source
-        share = self.ref.state.share
-        retries = Retries(
-            model=str(self.model),
-            policy=RetryPolicy.of(self.config),
-            attempt=self._attempt,
-            lease=connection(share, sample, order, composite=source.described.composite),
-            judge=self._judge,
-            health=share,
-            chance=self.runtime.random,
-            marks=NoMarks() if sample is None else sample.working,
-        )
-        began = anyio.current_time()
-        event = self._event()
-        into = transcript()
-        into.add(event)
-        try:
-            with share.asked(asked_limit(self.config, share.default)):
-                output = await retries.run()
-        except BaseException as error:
-            scrub(error, self.model.api.secrets())
-            self._close(event, retries, error)
-            into.updated(event)
-            raise
-        now = anyio.current_time()
-        output.time = now - began
-        event.working_time = now - retries.sent_at
-        for choice in output.choices:
-            choice.message.id = choice.message.id or self.runtime.new_id()
-        event.output = output
-        self._close(event, retries, None)
-        into.updated(event)
-        if sample is not None and output.usage is not None:
-            sample.record_usage(str(self.model), self.model.role, output.usage)
-        return output
-
-    async def _attempt(self) -> ModelOutput:
-        await self.ref.started()
-        api = self.ref.state.client(self.model._source)
-        result = await api.generate(self.messages, self.tools, self.tool_choice, self.config)
-        output, self.call = result if isinstance(result, tuple) else (result, None)
-        if isinstance(output, Exception):
-            raise output
-        if not isinstance(output, ModelOutput):
-            raise ModelError(f"{self.model}: the provider returned {type(output).__name__}, not a ModelOutput")
-        return output
-
-    def _judge(self, error: Exception) -> Kind:
-        return classify(error, self.model.api)
-
-    def _event(self) -> ModelEvent:
-        return ModelEvent(
-            model=str(self.model),
-            role=self.model.role,
-            input=list(self.messages),
-            tools=self.tools,
-            tool_choice=self.tool_choice,
-            config=public_config(self.config),
-            output=ModelOutput(model=self.model.name),
-            pending=True,
-        )
-
-    def _close(self, event: ModelEvent, retries: Retries[Any], error: BaseException | None) -> None:
-        event.completed = utc_now()
-        event.retries = retries.failed if error is None else max(0, retries.failed - 1)
-        if error is not None:
-            event.error = (str(error) or type(error).__name__) if isinstance(error, Exception) else "cancelled"
-        if self.call is not None and (error is not None or _log_calls.get()):
-            event.call = self.call
-
-
-def _messages(input: str | list[ChatMessage], config: GenerateConfig, runtime: Runtime) -> list[ChatMessage]:
-    messages: list[ChatMessage]
-    if isinstance(input, str):
-        messages = [ChatMessageUser(id=runtime.new_id(), content=input, source="input")]
-    else:
-        messages = list(input)
-    if config.system_message:
-        messages.insert(0, ChatMessageSystem(id=runtime.new_id(), content=config.system_message))
-    if not messages:
-        raise UsageError("a model needs at least one message as its input")
-    return messages
-
-
-def _offered(tools: Sequence[Any], choice: ToolChoice | None) -> list[ToolInfo]:
-    if choice == "none":
-        return []
-    offered = []
-    for tool in tools:
-        if not isinstance(tool, ToolInfo):
-            raise UsageError(f"tools must be ToolInfo (name, description, parameters), not {tool!r}")
-        offered.append(tool)
-    return offered
-
-
-def _choice(choice: ToolChoice | None, tools: list[ToolInfo]) -> ToolChoice:
-    if not tools:
-        return "none"
-    return "auto" if choice is None else choice
-
-
-def asked_limit(config: GenerateConfig, default: int) -> int | None:
-    """The number of connections that a configuration asks for; None when it leaves that to the provider.
-
-    Bounds for adaptive pacing hold a default that is above them.
-    """
-    if config.max_connections is not None:
-        return config.max_connections
-    adaptive = config.adaptive_connections
-    if adaptive is None or isinstance(adaptive, bool):
-        return None
-    most = adaptive.max if isinstance(adaptive, AdaptiveConcurrency) else adaptive
-    return most if most < default else None
+        choice = chosen(tool_choice, offered)
+        return await Generation(self._source, self.role, runtime, ref, messages, offered, choice, merged).run()
 
 
 @contextmanager
@@ -381,16 +168,6 @@ def roles(models: Mapping[str, Model | Sequence[Model]]) -> Iterator[None]:
 def model_roles() -> dict[str, Model | Sequence[Model]]:
     """The models by role, as they are set just now."""
     return dict(_roles.get() or {})
-
-
-@contextmanager
-def log_model_api(wanted: bool) -> Iterator[None]:
-    """Whether the raw request and response of successful calls go into the log (those of failed ones always do)."""
-    token = _log_calls.set(wanted)
-    try:
-        yield
-    finally:
-        _log_calls.reset(token)
 
 
 def get_model(
@@ -433,7 +210,7 @@ def get_model(
     if runtime is None:
         return _make(chosen, role, config, base_url, api_key, model_args)
     known = _memo.setdefault(runtime, {})
-    key = (chosen, role, repr(config), base_url, api_key, _frozen(model_args))
+    key = (chosen, role, repr(config), base_url, api_key, frozen_arguments(model_args))
     if key not in known:
         known[key] = _make(chosen, role, config, base_url, api_key, model_args)
     return known[key]

@@ -15,14 +15,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import anyio
 from attrs import define, field, frozen
 
-from proctor.errors import KernelError, ModelError, ModelGivenUp, SampleEnded, TransientModelError, with_notes
+from proctor.errors import (
+    KernelError,
+    LimitExceededError,
+    ModelError,
+    ModelGivenUp,
+    SampleEnded,
+    TransientModelError,
+    with_notes,
+)
 from proctor.model.config import GenerateConfig
 from proctor.model.failures import Kind, wait_asked
 
@@ -97,6 +105,16 @@ class NoMarks:
         return nullcontext()
 
 
+class Entered(Protocol):
+    """What ``async with`` takes; a lease, most of the time."""
+
+    def __aenter__(self) -> Awaitable[Any]: ...
+
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> Awaitable[bool | None]: ...
+
+
 def pause(kind: Kind, streak: int, asked: float | None, chance: random.Random) -> float:
     """Seconds to wait before the next attempt.
 
@@ -129,7 +147,7 @@ class Retries(Generic[T]):
     model: str
     policy: RetryPolicy
     attempt: Callable[[], Awaitable[T]]
-    lease: Callable[[], AbstractAsyncContextManager[Any]]
+    lease: Callable[[], Entered]
     judge: Callable[[Exception], Kind]
     health: Health
     chance: random.Random
@@ -177,8 +195,8 @@ class Retries(Generic[T]):
 
     def _after(self, error: Exception) -> float:
         """Account for a failed attempt: the wait until the next, or the error raised where there is none."""
-        if isinstance(error, KernelError | SampleEnded):  # the lease's: no attempt was made or it was taken back
-            raise error
+        if isinstance(error, KernelError | SampleEnded | LimitExceededError):
+            raise error  # the lease's or a limit's: no attempt was made or it was taken back
         kind = self.judge(error)
         self.failed += 1
         self._last = error
@@ -232,7 +250,7 @@ class _Queued:
 
     __slots__ = ("_lease", "_marks")
 
-    def __init__(self, lease: AbstractAsyncContextManager[Any], marks: Marks) -> None:
+    def __init__(self, lease: Entered, marks: Marks) -> None:
         self._lease, self._marks = lease, marks
 
     async def __aenter__(self) -> None:

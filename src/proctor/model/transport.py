@@ -274,17 +274,20 @@ class Transport(httpx.AsyncBaseTransport):
             await self.discard(connection)
             raise
         head, body = answer
-        stream: httpx.AsyncByteStream
-        if body is None:
-            stream = _Body(self, connection, timeouts.get("read"))
-        else:
-            stream = httpx.ByteStream(body)
+        if body is not None:
             await self.give_back(connection)
+        given: dict[str, Any]
+        if body is None:
+            given = {"stream": _Body(self, connection, timeouts.get("read"))}
+        elif request.extensions.get("whole"):
+            given = {"content": body}  # read at once, which saves httpx two async generators a response
+        else:
+            given = {"stream": httpx.ByteStream(body)}
         return httpx.Response(
             head.status_code,
             headers=head.headers.raw_items(),
-            stream=stream,
             extensions={"http_version": b"HTTP/" + head.http_version, "reason_phrase": head.reason},
+            **given,
         )
 
     async def aclose(self) -> None:

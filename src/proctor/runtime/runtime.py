@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from random import Random, SystemRandom
-from typing import Any, Final, Literal, TypeVar, TypeVarTuple
+from typing import Any, Final, Literal, Protocol, TypeVar, TypeVarTuple
 
 import anyio
 from attrs import define, evolve, field
 
 from proctor.actors import ChildSpec, Ledger, Limiter, Ref, Supervisor, holding_nothing, open_supervisor
+from proctor.errors import NotFoundError, OptionError
 from proctor.runtime.clock import SYSTEM_CLOCK, Clock, current_clock
 from proctor.runtime.current import runtime_variable
-from proctor.runtime.settings import Settings
+from proctor.runtime.limits import SharedLimit
+from proctor.runtime.ranks import SAMPLE
+from proctor.runtime.settings import Settings, whole_number
 from proctor.runtime.threads import EngineThreads, UserThreads
 
 T = TypeVar("T")
@@ -39,6 +42,20 @@ ALPHABET: Final = "23456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 ID_LENGTH: Final = 22
 """57 to the 22nd is just above 2 to the 128th: as many ids as there are UUIDs."""
 _PAIRS: Final = tuple(a + b for a in ALPHABET for b in ALPHABET)
+
+
+SHARED: Final = ("max_total_samples", "max_subprocesses", "max_sandboxes")
+"""Limits of the runtime itself."""
+LIVE: Final = ("max_samples", "max_tasks", "max_connections")
+"""Limits of what runs in it, which can be changed meanwhile."""
+
+
+class LimitOwner(Protocol):
+    """Something that runs and has limits that can be changed meanwhile."""
+
+    def set_limit(self, option: str, value: int | None, *, task: str | None, model: str | None) -> int:
+        """Set those that fit, and return how many there were."""
+        ...
 
 
 def make_id(source: Random) -> str:
@@ -71,6 +88,8 @@ class Runtime:
         ledger: the stream of kernel events, which costs nothing while nobody listens.
         supervisor: the root; processes, sandboxes, scopes, models: the supervisors below it.
         threads, user_threads: the two pools of threads.
+        samples: the places of running samples over all tasks.
+        shared: the limits that hold for all of it: ``max_total_samples``, ``max_subprocesses``, ``max_sandboxes``.
     """
 
     settings: Settings
@@ -85,10 +104,18 @@ class Runtime:
     sandboxes: Supervisor = field(init=False)
     scopes: Supervisor = field(init=False)
     models: Supervisor = field(init=False)
+    samples: Limiter = field(init=False)
+    shared: Mapping[str, SharedLimit] = field(init=False)
+    _owners: list[LimitOwner] = field(factory=list, init=False)
     _ids: Random = field(alias="ids")
     _actors: dict[tuple[Kind, Hashable], Ref[Any] | _Start] = field(factory=dict, init=False)
     _hidden: set[tuple[Kind, Hashable]] = field(factory=set, init=False)
     _admissions: int = field(default=0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.shared = {name: SharedLimit(name, self.settings.resolved(name)) for name in SHARED}
+        self.samples = Limiter(None, name="samples in all", rank=SAMPLE, ledger=self.ledger)
+        self.shared["max_total_samples"].follow(self.samples.resize)
 
     def new_id(self) -> str:
         """A new id: 22 letters and digits, repeated by a runtime with the same seed."""
@@ -153,11 +180,63 @@ class Runtime:
         known = self._actors.get((kind, key))
         return None if isinstance(known, _Start) else known
 
+    def actors(self, kind: Kind) -> list[Ref[Any]]:
+        """The actors of a kind that were started here."""
+        return [ref for (of, _), ref in self._actors.items() if of == kind and not isinstance(ref, _Start)]
+
     def limiters(self) -> list[Limiter]:
         """The limiters of all actors started here that are to be shown, then the one of user code's threads."""
         shown = [ref for key, ref in self._actors.items() if not isinstance(ref, _Start) and key not in self._hidden]
         limiters = [getattr(ref, "limiter", None) for ref in shown]
-        return [each for each in limiters if each is not None] + [self.user_threads.limiter]
+        own = [self.samples] if self.samples.limit is not None else []
+        return own + [each for each in limiters if each is not None] + [self.user_threads.limiter]
+
+    def set_limit(
+        self,
+        option: str,
+        value: int | None,
+        *,
+        task: str | None = None,
+        model: str | None = None,
+        source: str = "set while it ran",
+    ) -> int:
+        """Change a limit of what runs here, now: growing admits at once, shrinking never disturbs a holder.
+
+        Args:
+            option: ``max_samples`` (of tasks), ``max_tasks`` (of evaluations), ``max_connections`` (of models),
+                ``max_total_samples``, ``max_subprocesses`` or ``max_sandboxes``.
+            value: at least 1; None takes back what was set, so that what was asked for holds again.
+            task, model: only of tasks and models of these names; default all.
+            source: what to call the place it was set from.
+
+        Returns:
+            How many limits were changed.
+
+        Raises:
+            OptionError: the value is refused, or the option is none of these.
+            NotFoundError: nothing that runs here has this limit.
+        """
+        if value is not None:
+            whole_number(value, option=option, source=source)
+        if option in self.shared:
+            self.shared[option].set(value, source=source)
+            return 1
+        if option not in LIVE:
+            raise OptionError(f"{option} cannot be changed while it runs; {', '.join([*LIVE, *SHARED])} can")
+        changed = sum(owner.set_limit(option, value, task=task, model=model) for owner in tuple(self._owners))
+        if not changed:
+            of = "".join(f" {what} {name!r}" for what, name in (("task", task), ("model", model)) if name is not None)
+            raise NotFoundError(f"{option} was not changed: nothing that runs here has it{' for' + of if of else ''}")
+        return changed
+
+    @contextmanager
+    def owning_limits(self, owner: LimitOwner) -> Iterator[None]:
+        """Ask `owner` too when a limit is set, for the block."""
+        self._owners.append(owner)
+        try:
+            yield
+        finally:
+            self._owners.remove(owner)
 
     async def forget(self, kind: Kind, key: Hashable) -> None:
         """Stop the actor for a key, if there is one; the next `obtain` starts another."""

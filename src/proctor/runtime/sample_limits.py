@@ -182,6 +182,8 @@ class SampleContext:
         calls: model calls it has made so far.
         working: its clock.
         usage, role_usage: tokens used, by model name and by role.
+        limits: its own, as `sample_limits` gives them.
+        spent: told of the usage of each call: model, role, usage.
     """
 
     group: Hashable = None
@@ -192,6 +194,8 @@ class SampleContext:
     working: WorkingTime = field(factory=WorkingTime)
     usage: dict[str, Any] = field(factory=dict)
     role_usage: dict[str, Any] = field(factory=dict)
+    limits: Any = None
+    spent: Callable[[str, str | None, Any], object] | None = None
     _tokens: list[Token[SampleContext | None]] = field(factory=list, init=False, repr=False)
 
     def order(self) -> tuple[int, ...]:
@@ -207,6 +211,8 @@ class SampleContext:
         self.usage[model] = _sum(self.usage.get(model), usage)
         if role is not None:
             self.role_usage[role] = _sum(self.role_usage.get(role), usage)
+        if self.spent is not None:
+            self.spent(model, role, usage)
 
     def __enter__(self) -> Self:
         """``with sample:`` makes it the current sample of this task and of those started below."""

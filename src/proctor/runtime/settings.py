@@ -42,7 +42,9 @@ T = TypeVar("T")
 
 BUILT_IN: Final = "built-in"
 BACKENDS: Final = ("asyncio", "trio")
-BACKEND_VARIABLES: Final = ("PROCTOR_EVAL_ASYNC_BACKEND", "PROCTOR_ASYNC_BACKEND", "INSPECT_ASYNC_BACKEND")
+BACKEND_VARIABLES: Final = (
+    "PROCTOR_EVAL_ASYNC_BACKEND", "INSPECT_EVAL_ASYNC_BACKEND", "PROCTOR_ASYNC_BACKEND", "INSPECT_ASYNC_BACKEND",
+)  # fmt: skip
 LOG_DIR_VARIABLES: Final = frozenset(
     {"PROCTOR_LOG_DIR", "PROCTOR_EVAL_LOG_DIR", "INSPECT_LOG_DIR", "INSPECT_EVAL_LOG_DIR"}
 )
@@ -269,7 +271,7 @@ class Settings:
 
         Args:
             source: what to call the origin of the arguments: ``eval() argument``, ``command line``.
-            given: settings by name; None counts as not given.
+            given: settings by name; None counts as not given, and a `Resolved` brings its own source.
 
         Raises:
             OptionError: a value is refused; the text names the option and where it came from.
@@ -281,11 +283,14 @@ class Settings:
         sources: dict[str, str] = {}
         for name, check in checks.items():
             value, origin = given.get(name), source
+            if isinstance(value, Resolved):
+                value, origin = value.value, value.source
             if value is None and name == "async_backend":
                 backend = async_backend()
                 value, origin = (None, "") if backend.source == BUILT_IN else (backend.value, backend.source)
             elif value is None:
-                value, origin = eval_option(name)
+                # A seed without more is that of the model's sampling.
+                value, origin = eval_option("runtime-seed" if name == "seed" else name)
             if value is not None:
                 values[name] = check(value, option=name, source=origin)
                 sources[name] = origin

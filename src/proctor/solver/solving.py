@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any, Final, Literal, ParamSpec, Protocol, overload, runtime_checkable
 
@@ -93,6 +93,9 @@ def check_state(returned: object, solver: Solver) -> TaskState:
     if isinstance(returned, TaskState):
         return returned
     what = "nothing" if returned is None else repr(returned)
+    if isinstance(returned, Coroutine):
+        returned.close()
+        what = "a coroutine: an await is missing, as in `return await generate(state)`"
     raise UsageError(f"the solver {solver_name(solver)} returned {what}; a solver must end with `return state`")
 
 

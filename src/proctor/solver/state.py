@@ -11,10 +11,14 @@ from proctor.log.records import Score
 from proctor.model.messages import ChatMessage, ChatMessageUser
 from proctor.model.output import ModelOutput
 from proctor.model.toolcall import ToolChoice
+from proctor.runtime import applied as limits
+from proctor.runtime.applied import SampleLimits
+from proctor.runtime.blocks import check_messages, check_used
 from proctor.runtime.runtime import new_id
 from proctor.runtime.sample_limits import current_sample
 from proctor.scorer.target import Target
 from proctor.solver.choices import Choices
+from proctor.solver.conversation import Conversation
 from proctor.solver.store import Store
 from proctor.solver.using import Using
 
@@ -32,7 +36,7 @@ class TaskState:
         target: what the scorers compare with.
         choices: of a multiple-choice question.
         output: the last output of the model; default an empty one.
-        message_limit, token_limit, cost_limit: the sample's limits, for reading.
+        message_limit, token_limit, cost_limit: the sample's. token_limit_type: which tokens count (`token_limit`).
         completed: whether no further solver is to run.
         metadata: of the sample, shared with no other state.
         store: values to begin with, copied.
@@ -65,17 +69,16 @@ class TaskState:
     ) -> None:
         self._model, self._sample_id, self._epoch, self._input = model, sample_id, epoch, input
         self._target = Target("") if target is None else target
-        self._token_limit_type = token_limit_type
+        self._message_block = limits.message_limit(message_limit)
+        self._token_block = limits.token_limit(token_limit, token_limit_type)
+        self._cost_block = limits.cost_limit(cost_limit)
         self._store = Store(store)
         self._uuid = sample_uuid or new_id()
         self._tools: list[Any] = []
         self.tool_choice: ToolChoice | None = None
-        self.messages = messages
+        self._messages = Conversation(messages)
         self.choices = Choices(choices or ())
         self.output = ModelOutput(model=str(model)) if output is None else output
-        self.message_limit = message_limit
-        self.token_limit = token_limit
-        self.cost_limit = cost_limit
         self.completed = completed
         self.metadata = {} if metadata is None else metadata
         self.scores = scores
@@ -149,9 +152,49 @@ class TaskState:
         self._tools = [tool.as_tool() if hasattr(tool, "as_tool") else tool for tool in tools]
 
     @property
+    def messages(self) -> list[ChatMessage]:
+        """The conversation; the sample's message limit holds for it."""
+        return self._messages
+
+    @messages.setter
+    def messages(self, messages: list[ChatMessage]) -> None:
+        check_messages(len(messages))
+        self._messages = messages if isinstance(messages, Conversation) else Conversation(messages)
+
+    @property
+    def message_limit(self) -> int | None:
+        """The most messages that the sample's conversations may have. Setting it ends the sample if there are more."""
+        return _whole(self._message_block.limit)
+
+    @message_limit.setter
+    def message_limit(self, messages: int | None) -> None:
+        self._message_block.limit = messages
+        check_messages(len(self._messages))
+
+    @property
+    def token_limit(self) -> int | None:
+        """The most tokens that the sample may use. Setting it ends the sample if it has used more."""
+        return _whole(self._token_block.limit)
+
+    @token_limit.setter
+    def token_limit(self, tokens: int | None) -> None:
+        self._token_block.limit = tokens
+        check_used()
+
+    @property
     def token_limit_type(self) -> str:
         """Which tokens count towards the token limit."""
-        return self._token_limit_type
+        return self._token_block.type
+
+    @property
+    def cost_limit(self) -> float | None:
+        """The most dollars that the sample may cost. Setting it ends the sample if it has cost more."""
+        return self._cost_block.limit
+
+    @cost_limit.setter
+    def cost_limit(self, cost: float | None) -> None:
+        self._cost_block.limit = cost
+        check_used()
 
     @property
     def token_usage(self) -> int:
@@ -181,6 +224,24 @@ class TaskState:
 
     def __repr__(self) -> str:
         return f"TaskState(sample_id={self._sample_id!r}, epoch={self._epoch}, {len(self.messages)} messages)"
+
+
+def state_limits(
+    state: TaskState, *, turns: int | None = None, seconds: float | None = None, working: float | None = None
+) -> SampleLimits:
+    """The limits of the sample that begins with `state`; those on messages, tokens and cost can be set on it."""
+    return SampleLimits(
+        token=state._token_block,
+        cost=state._cost_block,
+        message=state._message_block,
+        turn=limits.turn_limit(turns),
+        working=limits.working_limit(working),
+        time=limits.time_limit(seconds),
+    )
+
+
+def _whole(limit: float | None) -> int | None:
+    return None if limit is None else int(limit)
 
 
 def _last_user_message(messages: Sequence[ChatMessage], where: str) -> ChatMessageUser:

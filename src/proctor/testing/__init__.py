@@ -1,4 +1,12 @@
-"""Tools for testing code built on proctor: virtual time, a watchdog, a monitor, strategies, a pytest plugin.
+"""Tools for testing code built on proctor: virtual time, a watchdog, a monitor, plans, jitter, a pytest plugin.
+
+`run_virtual` runs async code in virtual time on every backend, the same way every time, and raises `VirtualDeadlock`
+where it would hang; `settle` waits until nothing can run at the present instant. A `Monitor` checks what the kernel
+promises from its ledger; `play` runs a `Plan` of clients and limiters under one; `Jitter` adds turns of the loop.
+`proctor.testing.strategies` draws plans with Hypothesis. `proctor.testing.plugin` runs async tests.
+
+`simulate` plays a whole evaluation without threads and files: a `FakeModel` answers, `MemoryLogs` keep the records, a
+`FaultPlan` says which sample fails where. `Awaits` cancels code at its k-th await.
 
 Everything is imported at first use, so that loading the pytest plugin costs nothing.
 """
@@ -11,29 +19,71 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from proctor.testing.awaits import Awaits
+    from proctor.testing.fake_model import FakeCall, FakeModel
+    from proctor.testing.faults import Fault, FaultPlan, PlannedFault
+    from proctor.testing.jitter import Jitter, yield_point
+    from proctor.testing.memory_log import MemoryLog, MemoryLogs
+    from proctor.testing.monitor import InvariantViolation, Monitor
+    from proctor.testing.plan import Admin, Client, Outcome, Plan
+    from proctor.testing.simulation import simulate
+    from proctor.testing.stage import Played, check, play
     from proctor.testing.virtual import BACKENDS, run_real, run_virtual
-    from proctor.testing.watch import VirtualDeadlock, background, outside, settle
+    from proctor.testing.watch import VirtualDeadlock, at_idle, background, outside, settle
 
-__all__ = ["BACKENDS", "VirtualDeadlock", "background", "outside", "run_real", "run_virtual", "settle"]
+__all__ = [
+    "Admin",
+    "Awaits",
+    "BACKENDS",
+    "Client",
+    "FakeCall",
+    "FakeModel",
+    "Fault",
+    "FaultPlan",
+    "InvariantViolation",
+    "Jitter",
+    "MemoryLog",
+    "MemoryLogs",
+    "Monitor",
+    "Outcome",
+    "Plan",
+    "PlannedFault",
+    "Played",
+    "VirtualDeadlock",
+    "at_idle",
+    "background",
+    "check",
+    "outside",
+    "play",
+    "run_real",
+    "run_virtual",
+    "settle",
+    "simulate",
+    "yield_point",
+]
 
-_HOMES: Final[Mapping[str, str]] = MappingProxyType(
+_HOMES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "BACKENDS": "virtual",
-        "VirtualDeadlock": "watch",
-        "background": "watch",
-        "outside": "watch",
-        "run_real": "virtual",
-        "run_virtual": "virtual",
-        "settle": "watch",
+        "awaits": ("Awaits",),
+        "fake_model": ("FakeCall", "FakeModel"),
+        "faults": ("Fault", "FaultPlan", "PlannedFault"),
+        "jitter": ("Jitter", "yield_point"),
+        "monitor": ("InvariantViolation", "Monitor"),
+        "memory_log": ("MemoryLog", "MemoryLogs"),
+        "plan": ("Admin", "Client", "Outcome", "Plan"),
+        "simulation": ("simulate",),
+        "stage": ("Played", "check", "play"),
+        "virtual": ("BACKENDS", "run_real", "run_virtual"),
+        "watch": ("VirtualDeadlock", "at_idle", "background", "outside", "settle"),
     }
 )
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

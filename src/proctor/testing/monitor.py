@@ -30,9 +30,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from proctor.actors.ledger import Event, LimiterEvent
+from proctor.testing.limiter_model import LimiterModel, Rivalry, Waiting
 
 if TYPE_CHECKING:
     from proctor.actors.limiter import Limiter
@@ -52,69 +53,6 @@ class InvariantViolation(AssertionError):
     def __init__(self, number: int, text: str) -> None:
         super().__init__(f"invariant {number}: {text}")
         self.number = number
-
-
-@frozen
-class Waiting:
-    """A lease that waits, as its last event told."""
-
-    event: LimiterEvent
-    requeued: bool = field(default=False, kw_only=True)
-    armed: bool = field(default=False, kw_only=True)
-    served_before: dict[Hashable, int] = field(factory=dict)
-
-    @property
-    def key(self) -> tuple[tuple[int, ...], int, int]:
-        """Its place in its group: by order; one that waits again goes before those that arrived after it."""
-        order = self.event.order
-        return (
-            () if order is None else (order,) if isinstance(order, int) else order,
-            not self.requeued,
-            self.event.item,
-        )
-
-
-@define(eq=False)
-class Rivalry:
-    """Two groups that both have waited without a break; what each was served meanwhile, as (group, item)."""
-
-    served: list[tuple[Hashable, int]] = field(factory=list)
-
-
-@define(eq=False)
-class LimiterModel:
-    """What a limiter's events so far say about it."""
-
-    name: str
-    limit: int | None = None
-    known: bool = False
-    paused: bool = False
-    closed: bool = False
-    waiting: dict[int, Waiting] = field(factory=dict)
-    holding: dict[int, LimiterEvent] = field(factory=dict)
-    served: dict[Hashable, int] = field(factory=dict)
-    rivalries: dict[tuple[Hashable, Hashable], Rivalry] = field(factory=dict)
-    weights: dict[Hashable, float] = field(factory=dict)
-    joint_debts: bool = False
-
-    @property
-    def room(self) -> float:
-        """Free places; none while paused or closed."""
-        if self.paused or self.closed:
-            return 0
-        return float("inf") if self.limit is None else max(0, self.limit - len(self.holding))
-
-    def armed(self) -> list[int]:
-        """Joint waiters that reserve a place here."""
-        return [item for item, waiting in self.waiting.items() if waiting.armed]
-
-    def single(self, group: Hashable) -> list[Waiting]:
-        """The single waiters of a group."""
-        return [w for w in self.waiting.values() if w.event.group == group and not w.event.joint]
-
-    def groups(self) -> list[Hashable]:
-        """The groups with waiters."""
-        return list(dict.fromkeys(w.event.group for w in self.waiting.values()))
 
 
 @define(eq=False)
@@ -394,7 +332,7 @@ class Monitor:
         first_of_group = event.group not in model.groups()
         model.waiting[event.item] = waiting
         model.weights[event.group] = event.weight
-        if self.fair and first_of_group and not model.joint_debts:
+        if self.fair and first_of_group and not event.joint and not model.joint_debts:
             for other in model.groups():
                 if other != event.group:
                     model.rivalries[event.group, other] = Rivalry()
@@ -415,5 +353,9 @@ def normalised(events: Iterable[Event]) -> list[tuple[float, tuple[Any, ...]]]:
     """A ledger for comparison: the events of one instant as a sorted multiset, since their order is not fixed."""
     instants: dict[float, list[str]] = {}
     for event in events:
-        instants.setdefault(event.time, []).append(repr(event))
+        detail = getattr(event, "detail", None)
+        text = repr(event)
+        if isinstance(detail, BaseException):  # without its text: asyncio's cancellations hold the address of a scope
+            text = text.replace(repr(detail), type(detail).__name__)
+        instants.setdefault(event.time, []).append(text)
     return [(time, tuple(sorted(texts))) for time, texts in sorted(instants.items())]

@@ -27,7 +27,8 @@ class Brief:
         printer.text(repr(self))
 
     def _told(self) -> list[Any]:
-        return [each for each in fields(type(self)) if getattr(self, each.name) != each.default]
+        kind: Any = type(self)
+        return [each for each in fields(kind) if getattr(self, each.name) != each.default]
 
 
 @frozen(repr=False)

@@ -16,6 +16,9 @@ from proctor.testing.plan import Action, Admin, Client, Plan
 LATEST: Final = 8
 """Times are whole seconds from 0 to this, so that many coincide."""
 
+EARLY: Final = 4
+"""Clients start early, so that they meet."""
+
 ACTIONS: Final[tuple[Action, ...]] = ("resize", "resize", "pause", "resume", "revoke", "close")
 
 
@@ -43,15 +46,16 @@ def clients(
     failures: bool = True,
     requeues: bool = True,
     revocable: bool = True,
+    ranked: bool = True,
 ) -> Client:
-    """A client whose chain respects the ranks of a plan's limiters."""
+    """A client; if `ranked`, its chain respects the ranks of a plan's limiters."""
     wanted = draw(st.sets(st.integers(0, limiters - 1), min_size=1, max_size=min(3, limiters)))
     timeout = draw(st.none() | times()) if timeouts else None
     way = draw(st.sampled_from(["plain", "plain", "joint", "try", "requeue"]))
     return Client(
-        chain=tuple(sorted(wanted)),
+        chain=tuple(sorted(wanted) if ranked else draw(st.permutations(sorted(wanted)))),
         group=draw(st.integers(0, groups - 1)),
-        delay=draw(times()),
+        delay=draw(times(EARLY)),
         step=draw(times(3)) if len(wanted) > 1 else 0,
         hold=draw(times()),
         timeout=timeout,
@@ -83,17 +87,23 @@ def plans(
     jitter: bool = True,
     unlimited: bool = True,
     actions: tuple[Action, ...] = ACTIONS,
+    ranked: bool = True,
 ) -> Plan:
-    """A plan of every kind: several limiters, groups of different weights, joint leases, operations, cancellations."""
-    limit = st.integers(1, 3)
-    limits = draw(st.lists(st.none() | limit if unlimited else limit, min_size=1, max_size=most_limiters))
+    """A plan of every kind: several limiters, groups of different weights, joint leases, operations, cancellations.
+
+    Args:
+        ranked: clients take their leases in the order of the limiters; else in any order, and limiters have no ranks.
+    """
+    limit = st.sampled_from([1, 1, 1, 2, 3, *([None] if unlimited else [])])  # mostly tight
+    limits = draw(st.lists(limit, min_size=1, max_size=most_limiters))
     count = len(limits)
     return Plan(
         limits=tuple(limits),
-        clients=tuple(draw(st.lists(clients(count), min_size=1, max_size=most_clients))),
+        clients=tuple(draw(st.lists(clients(count, ranked=ranked), min_size=2, max_size=most_clients))),
         admin=tuple(draw(st.lists(operations(count, actions=actions), max_size=most_operations))),
         weights=draw(st.tuples(*[st.sampled_from([0.5, 1.0, 2.0, 3.0])] * 3)),
         jitter=draw(st.none() | st.integers(0, 1000)) if jitter else None,
+        ranked=ranked,
     )
 
 

@@ -1,8 +1,4 @@
-"""Plans for actors and supervisors, and what is seen when one is played.
-
-A plan is plain frozen data, as those of `proctor.testing.plan`: some actors under one supervisor, tasks that ask and
-tell them, tasks that hold their leases, and trouble at given times. Times are small integers, so that failures,
-timeouts, stops and restarts coincide.
+"""Play a plan of actors and supervisors: real actors, callers and failures, and a record of what was seen.
 
 What is seen is written down by the plan's own code (handlers, callers, context managers), independently of the kernel's
 ledger; `proctor.testing.supervision_checks` compares both with the invariants.
@@ -14,16 +10,16 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any
 
 import anyio
-from attrs import define, field, frozen
+from attrs import define, field
 
 from proctor.actors import ActorContext, Backoff, ChildSpec, Event, Intensity, Ledger, Limiter, Ref, open_supervisor
 from proctor.actors.supervisor import Supervisor
 from proctor.errors import ActorGone, Fault, LeaseRevoked, MailboxFull
 from proctor.testing.monitor import InvariantViolation, Monitor
-from proctor.testing.plan import Brief
+from proctor.testing.supervision_plan import Holder, Job, Part, Sender, SupervisionPlan, Trouble
 from proctor.testing.virtual import run_virtual
 from proctor.testing.watch import at_idle
 
@@ -33,106 +29,6 @@ LIMIT = 2
 
 class Bug(Exception):
     """A programming error that the plan plants."""
-
-
-@frozen(repr=False)
-class Job(Brief):
-    """A message, and what its sender does about it.
-
-    Attributes:
-        gap: how long its sender waits before it sends. hold: how long the handler works.
-        ends: with a value, an error of its own, or a fault, which is the actor's death.
-        cleanup: how long the handler takes to end once it is cancelled.
-        told: a tell. key: of a tell that supersedes.
-        timeout: how long the caller waits. native: on asyncio it is cancelled by `Task.cancel` then.
-        detached, discards: options of the ask.
-    """
-
-    gap: int = 0
-    hold: int = 0
-    ends: Literal["value", "error", "fault"] = "value"
-    cleanup: int = 0
-    told: bool = False
-    key: int | None = None
-    timeout: int | None = None
-    native: bool = False
-    detached: bool = False
-    discards: bool = True
-
-
-@frozen(repr=False)
-class Sender(Brief):
-    """A task that sends one message after the other to one actor."""
-
-    actor: int = 0
-    delay: int = 0
-    jobs: tuple[Job, ...] = ()
-
-
-@frozen(repr=False)
-class Holder(Brief):
-    """A task that holds a lease of an actor's limiter."""
-
-    actor: int = 0
-    delay: int = 0
-    hold: int = 1
-
-
-@frozen(repr=False)
-class Trouble(Brief):
-    """What happens to an actor at a time: a task of it fails, it says that it is done, or it is stopped."""
-
-    at: int
-    kind: Literal["fault", "oserror", "bug", "done", "stop"] = "fault"
-    actor: int = 0
-
-
-@frozen(repr=False)
-class Part(Brief):
-    """An actor of the plan.
-
-    Attributes:
-        opens_in, closes_in: seconds. fails_to_open: numbers of incarnations that cannot be opened.
-        fails_to_close: whether closing raises, after each incarnation but the last one of a quiet end.
-    """
-
-    restart: Literal["permanent", "transient", "temporary"] = "permanent"
-    leases: Literal["drain", "adopt", "revoke"] = "drain"
-    handlers: int | None = 1
-    mailbox: int = 2
-    bound: int = 4
-    opens_in: int = 0
-    closes_in: int = 0
-    fails_to_open: frozenset[int] = frozenset()
-    fails_to_close: bool = False
-
-
-@frozen(repr=False)
-class SupervisionPlan(Brief):
-    """A supervisor, its actors, and what happens to them.
-
-    Attributes:
-        restarts, window: the intensity. initial, maximum, jitter: the backoff. seed: of its jitter.
-        cancelled_at: when the block around the supervisor is cancelled, None for never.
-        until: how long the block stays open at least.
-    """
-
-    actors: tuple[Part, ...] = (Part(),)
-    senders: tuple[Sender, ...] = ()
-    holders: tuple[Holder, ...] = ()
-    troubles: tuple[Trouble, ...] = ()
-    strategy: Literal["one_for_one", "rest_for_one", "one_for_all"] = "one_for_one"
-    exhausted: Literal["escalate", "abandon"] = "escalate"
-    restarts: int = 3
-    window: int = 8
-    initial: int = 1
-    maximum: int = 4
-    jitter: float = 0.0
-    stable_after: int = 6
-    grace: int = 3
-    seed: int = 0
-    cancelled_at: int | None = None
-    until: int = 20
 
 
 @define(eq=False)
@@ -347,7 +243,8 @@ class Stage:
 
     async def _ask(self, ref: Ref[Played], actor: int, message: Message) -> None:
         job, began = message.job, anyio.current_time()
-        outcome, value, failure = "cancelled", None, None
+        outcome, value = "cancelled", None
+        failure: BaseException | None = None
 
         def discard(_: object) -> None:
             self.seen.discarded[id(message)] += 1
@@ -427,6 +324,27 @@ async def _cancelled_natively(ask: Callable[[], Awaitable[None]], timeout: float
                 await asyncio.wait([task])
 
 
+async def _play_and_cut(stage: Stage, at: int, turns: int, victim: int) -> None:
+    """Play, and cancel one task of the run natively; the task that opened the supervisor too."""
+    import asyncio
+
+    others = asyncio.all_tasks()
+    playing = asyncio.ensure_future(stage.play())
+
+    async def cut() -> None:
+        await anyio.sleep(at)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        tasks = asyncio.all_tasks() - others - {asyncio.current_task()}
+        if tasks:
+            sorted(tasks, key=lambda task: task.get_name())[victim % len(tasks)].cancel()
+
+    cutting = asyncio.ensure_future(cut())
+    await asyncio.wait([playing, cutting])
+    if not playing.cancelled():
+        playing.result()
+
+
 def play_supervision(plan: SupervisionPlan, backend: str, *, seed: int = 0) -> Seen:
     """Play a plan in virtual time, under a Monitor for its limiters.
 
@@ -441,7 +359,10 @@ def play_supervision(plan: SupervisionPlan, backend: str, *, seed: int = 0) -> S
         stage.ledger.subscribe(seen.events.append)
         stage.ledger.subscribe(monitor.listen)
         with at_idle(monitor.settled):
-            await stage.play()
+            if plan.cut is not None and backend != "trio":
+                await _play_and_cut(stage, *plan.cut)
+            else:
+                await stage.play()
         monitor.ended()
         return anyio.current_time()
 

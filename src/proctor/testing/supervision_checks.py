@@ -21,10 +21,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from proctor.actors.backoff import Backoff
 from proctor.actors.bounded import leaves
 from proctor.actors.events import ActorEvent, RequestEvent, SupervisorEvent
-from proctor.actors.ledger import Event
+from proctor.actors.ledger import Event, LimiterEvent
 from proctor.errors import Fault, SupervisorExhausted
 from proctor.testing.monitor import InvariantViolation
 from proctor.testing.supervision import Bug, Message, Seen
@@ -75,7 +74,12 @@ def replies_come_once(seen: Seen) -> Iterator[str]:
 
 
 def handlers_heed_deadlines(seen: Seen) -> Iterator[str]:
-    """16."""
+    """16; nor is its caller held longer, whatever the handler does."""
+    for asked in seen.asked:
+        job, bound = asked.message.job, seen.plan.actors[asked.actor].bound
+        # A discard hook of these plans takes no time.
+        if job.timeout is not None and asked.ended > asked.began + job.timeout + bound + TOLERANCE:
+            yield f"{job} held its caller until {asked.ended}, due {asked.began + job.timeout} and the bound of {bound}"
     begun = {id(asked.message): asked.began for asked in seen.asked}
     for handled in seen.handled:
         job, bound = handled.message.job, seen.plan.actors[handled.actor].bound
@@ -87,7 +91,19 @@ def handlers_heed_deadlines(seen: Seen) -> Iterator[str]:
 
 
 def drained_states_stay_open(seen: Seen) -> Iterator[str]:
-    """25; the count itself is the Monitor's."""
+    """25, and no lease is granted while its actor is not open. The count itself is the Monitor's."""
+    is_open: set[str] = set()
+    for event in seen.events:
+        if isinstance(event, ActorEvent) and event.kind == "opened":
+            is_open.add(event.name)
+        elif isinstance(event, ActorEvent) and event.kind in {"finished", "gone"}:
+            is_open.discard(event.name)
+        elif isinstance(event, SupervisorEvent) and event.kind in {"restarting", "exhausted", "escalated"}:
+            is_open.discard(event.child)
+        elif isinstance(event, LimiterEvent) and event.kind == "granted":
+            owner = f"root/{event.name.removeprefix('limiter ')}"
+            if owner not in is_open:
+                yield f"{event.name} granted a lease at {event.time} while {owner} was not open"
     for left in seen.left_at_close:
         actor = int(left.rsplit(" ", 1)[1].split(".")[0])
         if seen.plan.actors[actor].leases == "drain":
@@ -103,16 +119,38 @@ def restarts_are_few(seen: Seen) -> Iterator[str]:
         for first, last in zip(times, times[plan.restarts :], strict=False):
             if last - first < plan.window - TOLERANCE:
                 yield f"{plan.restarts + 1} restarts of {child or 'the supervisor'} from {first} to {last}"
-    for event in _supervisor(seen, "exhausted"):
-        assert isinstance(event.detail, SupervisorExhausted)
-        if len(event.detail.exceptions) < plan.restarts + 1:
-            yield f"exhausted by {len(event.detail.exceptions)} causes: {event.detail!r}"
+    yield from _exhaustions_are_due(seen)
+
+
+def _exhaustions_are_due(seen: Seen) -> Iterator[str]:
+    """Exhausted with all causes, and not before the restarts of the window are used up."""
+    plan = seen.plan
+    waiting: dict[str, int] = defaultdict(int)
+    begun: dict[str, list[float]] = defaultdict(list)
+    for event in seen.events:
+        if isinstance(event, ActorEvent) and event.kind == "gone":
+            waiting.pop(event.name, None)
+        if not isinstance(event, SupervisorEvent):
+            continue
+        if event.kind == "restarting":
+            waiting[event.child] += 1
+        elif event.kind == "restarted":
+            waiting[event.child] -= 1
+            begun[event.child].append(event.time)
+        elif event.kind == "exhausted":
+            whose = [event.child] if plan.exhausted == "abandon" else list({*waiting, *begun})
+            recent = [time for child in whose for time in begun[child] if time > event.time - plan.window]
+            count = len(recent) + sum(waiting[child] for child in whose)
+            if count < plan.restarts:
+                yield f"{event.child} exhausted at {event.time} after {count} restarts of {plan.restarts}"
+            assert isinstance(event.detail, SupervisorExhausted)
+            if len(event.detail.exceptions) < plan.restarts + 1:
+                yield f"exhausted by {len(event.detail.exceptions)} causes: {event.detail!r}"
 
 
 def backoff_is_kept(seen: Seen) -> Iterator[str]:
     """27."""
     plan = seen.plan
-    backoff = Backoff(initial=plan.initial, maximum=plan.maximum, jitter=plan.jitter)
     attempts, opened = Counter[str](), dict[str, float]()
     due: dict[str, float] = {}
     for event in seen.events:
@@ -125,7 +163,7 @@ def backoff_is_kept(seen: Seen) -> Iterator[str]:
             # Its last incarnation counts as stable by how long it was open; one that never opened does not.
             if child in opened and event.time - opened.pop(child) >= plan.stable_after:
                 attempts[child] = 0
-            ceiling = backoff.ceiling(attempts[child])
+            ceiling = min(plan.maximum, plan.initial * 2 ** attempts[child])
             if not ceiling * (1 - plan.jitter) - TOLERANCE <= event.delay <= ceiling + TOLERANCE:
                 yield f"{child}: a delay of {event.delay} after {attempts[child]} failures in a row"
             if event.attempt != attempts[child]:
@@ -173,7 +211,7 @@ def _suffixes_are_ordered(seen: Seen, touches: Callable[[int, int], bool]) -> It
             if event.incarnation > 1 and later:
                 yield f"actor {number} came back while {later}, started after it, were up"
             up[number] = event.incarnation
-        elif event.kind == "down" and up.get(number) == event.incarnation:
+        elif event.kind in {"down", "given up"} and up.get(number) == event.incarnation:
             del up[number]
 
 
@@ -204,6 +242,8 @@ def mailboxes_keep_order_and_bound(seen: Seen) -> Iterator[str]:
     last: dict[tuple[int, int], int] = {}
     for handled in seen.handled:
         message = handled.message
+        if seen.plan.actors[handled.actor].handlers != 1:
+            continue  # several that begin at one instant may take their first steps in any order
         if message.number < last.get((message.sender, handled.actor), -1):
             yield f"message {message.number} of sender {message.sender} was handled after a later one"
         last[message.sender, handled.actor] = message.number
@@ -268,9 +308,9 @@ def _failed(event: object) -> list[BaseException]:
 
 
 def _is_the_kernels(leaf: BaseException) -> bool:
-    """Faults that the kernel itself makes: it ended by its own word, it resisted."""
-    text = str(leaf)
-    return isinstance(leaf, Fault) and ("by its own word" in text or "resists" in text)
+    """Faults that the kernel itself makes: it ended by its own word, it resisted, it was cancelled natively."""
+    known = ("by its own word", "resists", "from outside")
+    return isinstance(leaf, Fault) and any(text in str(leaf) for text in known)
 
 
 def _has_bug(error: object) -> bool:

@@ -5,11 +5,15 @@ Needs Hypothesis, which is imported here only.
 
 from __future__ import annotations
 
+from typing import Final
+
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from proctor.testing.strategies import LATEST, times
-from proctor.testing.supervision import Holder, Job, Part, Sender, SupervisionPlan, Trouble
+from proctor.testing.supervision_plan import Ends, Holder, Job, Part, Sender, SupervisionPlan, Trouble
+
+ENDS: Final[tuple[Ends, ...]] = ("value", "value", "value", "fault", "error")
 
 
 def rarely(one_in: int = 4) -> SearchStrategy[bool]:
@@ -21,7 +25,7 @@ def rarely(one_in: int = 4) -> SearchStrategy[bool]:
 def jobs(draw: st.DrawFn, *, bound: int, resists: bool = False, errors: bool = True) -> Job:
     """A message; its handler obeys cancellation within the bound unless it may resist."""
     told = draw(rarely())
-    ends = draw(st.sampled_from(["value", "value", "value", "fault", "error"])) if errors else "value"
+    ends: Ends = draw(st.sampled_from(ENDS)) if errors else "value"
     # The error of a told handler is a bug of the actor, which ends everything: rare enough for the rest to be seen.
     ends = "value" if told and ends == "error" and draw(st.booleans()) else ends
     timeout = None if told else draw(st.none() | times())
@@ -66,12 +70,14 @@ def supervision_plans(
     most_troubles: int = 4,
     resists: bool = False,
     bugs: bool = True,
+    cut: bool = False,
 ) -> SupervisionPlan:
     """A supervisor with its actors, clients and troubles.
 
     Args:
         resists: handlers may take longer than the bound to end.
         bugs: there may be programming errors.
+        cut: a task of the run is cancelled natively, on asyncio.
     """
     actors = tuple(draw(st.lists(parts(), min_size=1, max_size=most_actors)))
     which = st.integers(0, len(actors) - 1)
@@ -99,4 +105,5 @@ def supervision_plans(
         seed=draw(st.integers(0, 3)),
         cancelled_at=draw(rarely(5).flatmap(lambda yes: times(2 * LATEST) if yes else st.none())),
         until=draw(st.integers(0, 24)),
+        cut=draw(st.tuples(times(), st.integers(0, 12), st.integers(0, 30))) if cut else None,
     )

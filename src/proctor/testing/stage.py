@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import anyio
@@ -161,13 +161,14 @@ class Stage:
         return "done"
 
     async def _nest(self, number: int, client: Client, chain: tuple[int, ...], innermost: Any) -> None:
-        async with AsyncExitStack() as stack:
-            for n in chain:
-                if innermost is not None:
-                    await anyio.sleep(client.step)
-                innermost = await stack.enter_async_context(self.limiters[n].lease(**self._wants(client)))
-                stack.enter_context(self._inside((n,)))
+        if not chain:
             await self._body(number, client, innermost)
+            return
+        if innermost is not None:
+            await anyio.sleep(client.step)
+        async with self.limiters[chain[0]].lease(**self._wants(client)) as lease:
+            with self._inside(chain[:1]):
+                await self._nest(number, client, chain[1:], lease)
 
     async def _body(self, number: int, client: Client, lease: Any) -> None:
         first = client.hold // 2 if client.requeues and lease is not None else client.hold

@@ -15,6 +15,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from proctor.runtime.tokens import EXAMPLES, TokenLimit, parse_token_limit
+
 WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("true", "yes", "on"), True),
     **dict.fromkeys(("false", "no", "off"), False),
@@ -121,6 +123,26 @@ def count(text: str) -> int:
     if number < 1 or number != int(number):
         raise ValueError("a whole number of at least 1, such as 5000, 500k or 1m")
     return int(number)
+
+
+def tokens(text: str) -> int | TokenLimit:
+    """A limit on tokens: ``500k``, or with what counts before it, ``output:100k``."""
+    try:
+        limit = parse_token_limit(text)
+    except ValueError as error:
+        raise ValueError(f"a number of at least 1, {EXAMPLES} ({error})") from None
+    if (limit.tokens if isinstance(limit, TokenLimit) else limit) < 1:
+        raise ValueError(f"a number of at least 1, {EXAMPLES}")
+    return limit
+
+
+def rate(text: str) -> float:
+    """A number of at least 0, which may end in k, m or b: ``90k``."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([kmbKMB]?)\s*", text)
+    if match is None:
+        raise ValueError("a number of at least 0, such as 500, 90k or 1m")
+    number = float(match[1]) * SIZES.get(match[2].lower(), 1)
+    return int(number) if number == int(number) else number
 
 
 def truth(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""The options of ``proctor eval``, one row each: flags, help and environment variables are made from this table.
+"""The options of an evaluation, one row each: flags, help and environment variables are made from this table.
 
 Each row names the parameter of `eval` that it sets, so that Python, command line and environment cannot drift apart: a
 test compares the table with the signature of `eval` and with the fields of `GenerateConfig`.
@@ -11,22 +11,25 @@ from typing import Any, Final
 
 from attrs import define, field
 
-from proctor.cli import values
-from proctor.cli.options import Option
+from proctor.runtime.options import values
+from proctor.runtime.options.option import Option
 
 WITHOUT_FLAG: Final = frozenset({"tasks", "solver", "signals", "response_schema", "modalities", "cache", "batch"})
 """Parameters of `eval` that no flag sets: the argument itself, and objects of Python."""
-AWAITED: Final = frozenset({"model_roles", "log_format", "max_subprocesses", "max_sandboxes", "max_total_samples"})
+AWAITED: Final = frozenset({"log_format"})
 """Parameters that `eval` does not have yet; their flags are not offered until it does."""
-HANDLED_HERE: Final = frozenset({"log_level"})
+COMMAND_LINE_ONLY: Final = frozenset({"log_level", "dry_run", "json"})
 """What the command line does itself."""
+REDUCER: Final = "epochs_reducer"
+"""Set by a flag and a variable of its own; in Python it is the second argument of `Epochs`."""
 
 
 @define
 class _Group:
-    """Rows under one heading of the help."""
+    """Rows under one heading of the help; of a `grid` the numbers and words may be given as lists."""
 
     title: str
+    grid: bool = False
     rows: list[Option] = field(factory=list)
 
     def add(self, name: str, help: str, read: Callable[[Any], Any] = str, metavar: str = "TEXT", **more: Any) -> None:
@@ -35,11 +38,13 @@ class _Group:
             Option(name=name, help=help, read=read, metavar=metavar, group=self.title, parameter=parameter, **more)
         )
 
-    def whole(self, name: str, help: str, *, least: int | None = 1, metavar: str = "N") -> None:
-        self.add(name, help, values.whole(least), metavar)
+    def whole(
+        self, name: str, help: str, *, least: int | None = 1, metavar: str = "N", grid: bool | None = None
+    ) -> None:
+        self.add(name, help, values.whole(least), metavar, grid=self.grid if grid is None else grid)
 
     def real(self, name: str, help: str) -> None:
-        self.add(name, help, values.real, "X")
+        self.add(name, help, values.real, "X", grid=self.grid)
 
     def switch(self, name: str, help: str) -> None:
         self.add(name, help, values.truth, "", form="switch")
@@ -48,7 +53,7 @@ class _Group:
         self.add(name, help, values.pairs, metavar, form="many", **more)
 
     def word(self, name: str, *allowed: str) -> None:
-        self.add(name, f"One of {', '.join(allowed)}.", values.one_of(*allowed), "WORD")
+        self.add(name, f"One of {', '.join(allowed)}.", values.one_of(*allowed), "WORD", grid=self.grid)
 
 
 def _run() -> list[Option]:
@@ -80,7 +85,6 @@ def _samples() -> list[Option]:
         "How a sample's scores over its epochs become one: mean, median, mode, max, at_least_N, pass_at_N.",
         values.words,
         "NAME,...",
-        parameter="epochs",
     )
     g.switch("score", "Score the samples (yes).")
     return g.rows
@@ -89,22 +93,42 @@ def _samples() -> list[Option]:
 def _at_once() -> list[Option]:
     g = _Group("How much at once")
     g.whole("max-tasks", "Tasks at once; by default 1, with several models as many as there are models.")
-    g.whole("max-samples", "Samples of one task at once.")
-    g.whole("max-connections", "Calls to one model at once; a number switches adaptive pacing off.")
-    bounds = values.truth_or(_bounds, "true, false, a number, min-max or min-start-max")
-    g.add("adaptive-connections", "Adaptive pacing: false, a maximum, min-max or min-start-max.", bounds, "BOUNDS")
-    g.whole("max-subprocesses", "Child processes at once; by default the number of processors.")
-    g.whole("max-sandboxes", "Sandboxes of one kind at once.")
+    g.whole("max-samples", "Samples of one task at once; by default one more than its model's connections.")
     g.whole("max-total-samples", "Samples of all tasks at once.")
+    text = "Calls to one model at once; a number switches adaptive pacing off."
+    g.whole("max-connections", text, grid=True)
+    bounds = values.truth_or(_bounds, "true, false, a number, min-max or min-start-max")
+    text = "Adaptive pacing: false, a maximum, min-max or min-start-max."
+    g.add("adaptive-connections", text, bounds, "BOUNDS", grid=True)
+    text = "Calls to one model a minute; 0: no quota; by default learned."
+    g.add("requests-per-minute", text, values.rate, "N")
+    text = "Tokens of one model a minute, 90k or 1m too; 0: no quota; by default learned."
+    g.add("tokens-per-minute", text, values.rate, "N")
+    g.whole("max-subprocesses", "Child processes at once; by default the number of processors.")
+    g.whole("max-sandboxes", "Sandboxes of one kind at once; by default the kind's own number.")
+    text = "MB of a task's dataset that are held; what passes it waits in a temporary file. By default all is held."
+    g.whole("max-dataset-memory", text, metavar="MB")
     return g.rows
 
 
 def _limits() -> list[Option]:
     g = _Group("Limits of a sample")
     g.whole("message-limit", "Messages.")
-    g.add("token-limit", "Tokens; 500k and 1m can be written.", values.count, "N")
+    g.add("token-limit", "Tokens; 500k and output:1m can be written.", values.tokens, "[TYPE:]N")
+    g.whole("turn-limit", "Answers of models.")
     g.add("time-limit", "Seconds from its start.", values.positive, "SECONDS")
     g.add("working-limit", "Seconds of work, without waiting for a turn or a retry.", values.positive, "SECONDS")
+    g.add("cost-limit", "Dollars.", values.positive, "X")
+    return g.rows
+
+
+def _budgets() -> list[Option]:
+    g = _Group("Budgets of the whole run")
+    g.add("max-total-tokens", "Tokens; when they are used up no further sample starts.", values.count, "N")
+    g.add("max-total-cost", "Dollars.", values.positive, "X")
+    g.add("max-run-time", "Seconds.", values.positive, "SECONDS")
+    text = "Prices of models, a JSON file: {model: {input, output}}, in dollars per million tokens."
+    g.add("model-cost-config", text, str, "FILE")
     return g.rows
 
 
@@ -113,15 +137,16 @@ def _errors() -> list[Option]:
     threshold = values.truth_or(_threshold, "true, false, a share below 1 or a count")
     text = "When samples' errors end a task: true (default) at the first, false never, above a share or a count."
     g.add("fail-on-error", text, threshold, "[X]", bare="true")
-    g.add("no-fail-on-error", "Go on whatever samples fail.", values.truth, "", bare="true", parameter="fail_on_error")
+    text = "Go on whatever samples fail."
+    g.add("no-fail-on-error", text, _never_failing, "", bare="true", parameter="fail_on_error")
     g.switch("continue-on-fail", "Judge --fail-on-error only when all samples have run.")
     again = "How often a sample that failed is run again (0; the flag alone: 1)."
     g.add("retry-on-error", again, _retries, "[N]", bare="1")
     g.switch("score-on-error", "Score what there is of a sample that failed.")
-    g.whole("max-retries", "How often a model call is tried again; by default without end.", least=0)
-    g.whole("timeout", "For a model call with its retries and waits.", metavar="SECONDS")
-    g.whole("attempt-timeout", "For one attempt of a model call (600).", metavar="SECONDS")
-    g.whole("stream-idle-timeout", "Between two pieces of a streamed answer.", metavar="SECONDS")
+    g.whole("max-retries", "How often a model call is tried again; by default without end.", least=0, grid=True)
+    g.whole("timeout", "For a model call with its retries and waits.", metavar="SECONDS", grid=True)
+    g.whole("attempt-timeout", "For one attempt of a model call (600).", metavar="SECONDS", grid=True)
+    g.whole("stream-idle-timeout", "Between two pieces of a streamed answer.", metavar="SECONDS", grid=True)
     return g.rows
 
 
@@ -141,11 +166,14 @@ def _logs() -> list[Option]:
     names = ("PROCTOR_ASYNC_BACKEND", "INSPECT_ASYNC_BACKEND")
     backends = values.one_of("asyncio", "trio")
     g.add("async-backend", "The event loop (asyncio).", backends, "asyncio|trio", variables=names)
+    g.whole("runtime-seed", "Seed of proctor's own chance and ids; by default drawn.", least=None)
+    g.switch("dry-run", "Show what would be run, and run nothing.")
+    g.switch("json", "With --dry-run: as JSON.")
     return g.rows
 
 
 def _generation() -> list[Option]:
-    g = _Group("Generation")
+    g = _Group("Generation", grid=True)
     g.whole("max-tokens", "Tokens of an answer.")
     g.add("system-message", "Put before the input.")
     g.real("temperature", "Sampling temperature.")
@@ -165,7 +193,7 @@ def _generation() -> list[Option]:
     g.switch("internal-tools", "Use a model's own implementations of tools.")
     g.whole("max-tool-output", "Bytes of a tool's output that are kept.", least=0)
     prompt = values.truth_or(values.one_of("auto"), "auto, true or false")
-    g.add("cache-prompt", "The provider's prompt cache.", prompt, "auto|true|false")
+    g.add("cache-prompt", "The provider's prompt cache.", prompt, "auto|true|false", grid=True)
     g.add("fallback-models", "Models tried when one refuses.", values.words, "MODEL,...")
     g.switch("fail-on-refusal", "A refused request is an error of its sample.")
     g.add("extra-headers", "Headers added to each request.", values.mapping, "{...}")
@@ -174,7 +202,7 @@ def _generation() -> list[Option]:
 
 
 def _reasoning() -> list[Option]:
-    g = _Group("Reasoning models")
+    g = _Group("Reasoning models", grid=True)
     g.whole("reasoning-tokens", "Tokens for reasoning.", least=0)
     g.word("reasoning-effort", "none", "minimal", "low", "medium", "high", "xhigh", "max")
     g.word("reasoning-mode", "standard", "pro")
@@ -199,6 +227,10 @@ def _threshold(text: str) -> bool | float:
     return number or False
 
 
+def _never_failing(text: str) -> bool | None:
+    return False if values.truth(text) else None
+
+
 def _retries(text: str) -> int:
     wanted = "a whole number of at least 0"
     return int(values.truth_or(values.whole(0), wanted)(text))
@@ -209,6 +241,7 @@ ROWS: Final = (
     *_samples(),
     *_at_once(),
     *_limits(),
+    *_budgets(),
     *_errors(),
     *_logs(),
     *_generation(),

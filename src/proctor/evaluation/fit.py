@@ -1,0 +1,118 @@
+"""Whether a plan fits this process: descriptors against connections, before anything starts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from attrs import frozen
+
+from proctor.dataset import MemoryDataset
+from proctor.errors import OptionError
+from proctor.evaluation.effective import connections, sample_slots, task_slots
+from proctor.evaluation.plan import PlannedRun
+from proctor.model import Model
+from proctor.runtime import Runtime
+from proctor.runtime.descriptors import AMPLE, Descriptors, descriptors, raise_descriptors
+
+OWN: Final = 64  # of the interpreter, the loop, the display and the libraries
+EACH_TASK: Final = 4  # of a task's log, its journal and its dataset
+
+
+@frozen(kw_only=True)
+class ModelUse:
+    """What the runs of one model can have at once.
+
+    Attributes:
+        connections: calls in flight that are allowed. samples: places for samples at once.
+        filled: those of the places that the datasets can fill, as far as their sizes are known.
+        connected: it is called over a network, so that each call takes a descriptor.
+    """
+
+    model: str
+    connections: int
+    samples: int
+    filled: int
+    connected: bool
+
+    @property
+    def busy(self) -> int:
+        """Connections that can be busy when each sample makes one call at a time."""
+        return min(self.connections, self.filled)
+
+
+def uses(plan: Sequence[PlannedRun], total_samples: int | None) -> list[ModelUse]:
+    """For each model of a plan what its runs can have at once, in plan order.
+
+    Args:
+        total_samples: samples of all tasks that may run at once, None without limit.
+    """
+    at_once = task_slots(plan).value
+    by_model: dict[tuple[str, str | None], list[PlannedRun]] = {}
+    for run in plan:
+        by_model.setdefault((str(run.model), run.model.base_url), []).append(run)
+    found = []
+    for (name, url), runs in by_model.items():
+        most = sys.maxsize if total_samples is None else total_samples
+        found.append(
+            ModelUse(
+                model=name,
+                connections=max(connections(run).value for run in runs),
+                samples=min(most, _largest(at_once, (sample_slots(run).value for run in runs))),
+                filled=min(most, _largest(at_once, map(_filled, runs))),
+                connected=url is not None,
+            )
+        )
+    return found
+
+
+def descriptors_needed(plan: Sequence[PlannedRun], total_samples: int | None) -> int:
+    """Open files and sockets that a plan can come to, when each sample makes one call at a time."""
+    at_once: int = task_slots(plan).value
+    evaluated = _largest(at_once, (use.busy for use in uses(plan, total_samples) if use.connected))
+    samples = _largest(at_once, map(_filled, plan))
+    others = {
+        (str(model), model.base_url): min(model.max_connections(), samples)
+        for run in plan
+        for playing in run.roles.values()
+        for model in ([playing] if isinstance(playing, Model) else playing)
+        if model.base_url is not None
+    }
+    return OWN + EACH_TASK * min(at_once, len(plan)) + evaluated + sum(others.values())
+
+
+def _filled(run: PlannedRun) -> int:
+    """Places for samples of a run that its dataset can fill; all, when its size is not known yet."""
+    slots: int = sample_slots(run).value
+    dataset, options = run.task.dataset, run.options
+    if not getattr(dataset, "in_memory", isinstance(dataset, MemoryDataset)):
+        return slots
+    return min(slots, len(dataset) * (options.epochs.epochs if options.epochs else 1))
+
+
+def _largest(count: int, numbers: Iterable[int]) -> int:
+    """The sum of the largest so many numbers."""
+    return sum(sorted(numbers, reverse=True)[:count])
+
+
+def make_room(plan: Sequence[PlannedRun], runtime: Runtime) -> Descriptors:
+    """Raise the limit of open files to what a plan can come to, and more where the system allows it.
+
+    Raises:
+        OptionError: the plan cannot fit.
+    """
+    needed = descriptors_needed(plan, runtime.shared["max_total_samples"].value)
+    now = raise_descriptors(max(needed, AMPLE))
+    if needed > now.soft:
+        raise OptionError(unfit(needed, now))
+    return now
+
+
+def unfit(needed: int, limits: Descriptors | None = None) -> str:
+    """What is said of a plan that needs more descriptors than there may be."""
+    limits = limits or descriptors()
+    return (
+        f"the plan can need {needed:,} open files and connections at once, and this process may have at most "
+        f"{limits.hard:,}: lower max_connections, max_tasks or max_samples, or raise the system's limit (ulimit -Hn)"
+    )
