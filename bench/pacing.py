@@ -99,7 +99,9 @@ def plans(scenario: Scenario, seed: int) -> list[TaskPlan]:
 
 SCENARIOS: dict[str, Scenario] = {
     "50-rpm": Scenario(
-        traits=ProviderTraits(quotas=(Quota(dimension=REQUESTS, per_minute=50),), headers=True, retry_after=RetryAfter.WHOLE),
+        traits=ProviderTraits(
+            quotas=(Quota(dimension=REQUESTS, per_minute=50),), headers=True, retry_after=RetryAfter.WHOLE
+        ),
         load=Load(samples=800),
         efficiency=0.99,
         refusals=0.1,
@@ -145,9 +147,7 @@ SCENARIOS: dict[str, Scenario] = {
         refusals=1,
     ),
     "shared-headers": Scenario(
-        traits=ProviderTraits(
-            quotas=(Quota(dimension=REQUESTS, per_minute=600, taken=(300, 600, 0.5)),), headers=True
-        ),
+        traits=ProviderTraits(quotas=(Quota(dimension=REQUESTS, per_minute=600, taken=(300, 600, 0.5)),), headers=True),
         load=Load(samples=8000),
         efficiency=0.99,
         refusals=1,
@@ -286,7 +286,9 @@ def main() -> int:
     everything: list[Result] = []
     good = True
     if not options.json:
-        print(f"{'scenario':16} {'mean':>7} {'worst':>7} {'goal':>5}  {'429/1000':>8} {'goal':6} {'makespan':>10} {'took':>8}")
+        print(
+            f"{'scenario':16} {'mean':>7} {'worst':>7} {'goal':>5}  {'429/1000':>8} {'goal':6} {'makespan':>10} {'took':>8}"
+        )
     for name in names:
         results = [run(name, seed) for seed in range(options.seeds)]
         everything.extend(results)

@@ -41,7 +41,7 @@ def test_shrinking_changes_no_holders_outcome(backend: str, plan: Plan, at: int,
             assert shrunk.outcomes[number] == outcome
 
 
-@scaled(2)
+@scaled(4)
 @given(plan=simple_plans())
 def test_one_who_gives_up_waiting_changes_nobody_else(backend: str, plan: Plan) -> None:
     """Invariant 12: its body never started, and without it the others fare the same."""
@@ -71,7 +71,7 @@ def withdrawn(played: Played) -> list[int]:
     ]
 
 
-@scaled(2)
+@scaled(4)
 @given(plan=plans(), seed=st.integers(0, 3))
 def test_the_same_seed_and_plan_give_the_same_ledger(backend: str, plan: Plan, seed: int) -> None:
     """Invariant 35."""
@@ -80,7 +80,7 @@ def test_the_same_seed_and_plan_give_the_same_ledger(backend: str, plan: Plan, s
     assert normalised(one.events) == normalised(two.events)
 
 
-@scaled(2)
+@scaled(4)
 @given(one=plans(jitter=False), two=plans(jitter=False))
 def test_two_sets_of_limiters_in_one_loop_do_not_see_each_other(backend: str, one: Plan, two: Plan) -> None:
     """Invariant 36, for the kernel: each ledger is as if it were alone."""
@@ -102,7 +102,7 @@ def test_two_sets_of_limiters_in_one_loop_do_not_see_each_other(backend: str, on
         assert normalised(events) == normalised(alone.events)
 
 
-@scaled(2)
+@scaled(4)
 @given(
     plan=plans(actions=("resize", "pause", "resume")),
     limits=st.lists(st.integers(1, 3), min_size=3, max_size=3),

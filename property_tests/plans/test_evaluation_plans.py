@@ -28,7 +28,7 @@ from proctor.solver import TaskState, solver
 from proctor.testing import FakeCall, FakeModel, Fault, FaultPlan, MemoryLogs, run_virtual, simulate
 from proctor.util import LimitExceededError, turn_limit
 
-EXAMPLES = max(30, settings.default.max_examples // 4)
+EXAMPLES = max(30, settings.default.max_examples // 5)
 """Each plays a whole evaluation, some two."""
 FEW = max(10, settings.default.max_examples // 20)
 

@@ -17,7 +17,7 @@ from proctor.testing.stage import check, play
 from proctor.testing.strategies import plans, scaled, times
 
 
-@scaled(1)
+@scaled(2)
 @given(plan=plans(), timeouts=st.lists(times(), min_size=8, max_size=8))
 def test_cancelling_asyncio_tasks_natively_anywhere_leaves_nothing_behind(
     backend: str, plan: Plan, timeouts: list[int]
@@ -27,7 +27,7 @@ def test_cancelling_asyncio_tasks_natively_anywhere_leaves_nothing_behind(
     check(play(evolve(plan, clients=tuple(clients)), backend))
 
 
-@scaled(2)
+@scaled(4)
 @given(
     holders=st.lists(times(4), min_size=1, max_size=2),
     waiters=st.lists(st.tuples(times(4), times(6)), min_size=1, max_size=6),
@@ -74,7 +74,7 @@ def test_a_grant_that_meets_a_cancellation_is_back_in_the_same_instant(
         run_virtual(backend, main)
 
 
-@scaled(1)
+@scaled(2)
 @given(
     revoked=st.integers(1, 4),
     cancelled=st.integers(1, 4),

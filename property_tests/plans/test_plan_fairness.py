@@ -32,7 +32,7 @@ def test_a_group_that_comes_late_has_no_credit_for_having_been_idle(
     check(play(Plan(limits=(1,), clients=tuple(clients), weights=weights, mend=False), backend))
 
 
-@scaled(2)
+@scaled(4)
 @given(
     limit=st.integers(1, 3),
     holds=st.lists(st.integers(1, 8), min_size=1, max_size=14),
@@ -47,7 +47,7 @@ def test_a_limiter_never_idles_a_place_that_somebody_wants(
     assert played.duration <= sum(holds) / limit + max(holds)
 
 
-@scaled(2)
+@scaled(4)
 @given(
     before=st.integers(0, 3),
     after=st.integers(0, 8),
@@ -77,7 +77,7 @@ def test_growing_admits_as_many_as_there_is_new_room_for_at_once(
         assert admitted == max(0, min(queued, after - held))
 
 
-@scaled(2)
+@scaled(4)
 @given(
     limit=st.integers(1, 3),
     holds=st.lists(st.integers(2, 8), min_size=1, max_size=4),
@@ -94,7 +94,7 @@ def test_try_lease_fails_while_anybody_waits(
     check(play(Plan(limits=(1, limit), clients=(*holders, waiter, *tried), mend=False), backend))
 
 
-@scaled(2)
+@scaled(4)
 @given(
     limit=st.integers(1, 2),
     clients=st.lists(st.tuples(times(), times(), st.integers(0, 2)), min_size=1, max_size=8),
@@ -118,7 +118,7 @@ def test_closing_refuses_who_waits_and_who_comes_and_lets_holders_end(
             assert outcome.ended == max(at, client.delay)
 
 
-@scaled(2)
+@scaled(4)
 @given(
     limits=st.tuples(st.integers(1, 2), st.integers(1, 2)),
     at=times(4),

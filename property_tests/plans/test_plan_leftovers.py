@@ -31,7 +31,7 @@ def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
 
-@scaled(2)
+@scaled(4)
 @given(plan=plans())
 def test_no_task_is_left_when_a_plan_has_ended(backend: str, plan: Plan) -> None:
     async def main() -> None:

@@ -97,7 +97,7 @@ async def pump(limiter: Limiter) -> None:
             limiter.poll()
 
 
-@scaled(1)
+@scaled(2)
 @given(
     gap=st.integers(0, 2),
     burst=st.integers(1, 3),

@@ -17,7 +17,7 @@ from proctor.testing.stage import check, play
 from proctor.testing.strategies import plans, scaled, times
 
 
-@scaled(1)
+@scaled(2)
 @given(plan=plans(actions=("pause", "resume"), most_operations=2))
 def test_plans_that_respect_ranks_never_deadlock(backend: str, plan: Plan) -> None:
     """Invariants 20 and 21: the plan ends, and nobody is accused. (It would not end, or have a violation.)"""
@@ -51,7 +51,7 @@ def test_chains_and_joint_leases_over_the_same_limiters_never_deadlock(
     assert {outcome.status for outcome in played.outcomes} == {"done"}
 
 
-@scaled(1)
+@scaled(2)
 @given(plan=plans(most_operations=0, ranked=False))
 def test_without_ranks_a_program_goes_on_or_is_told(backend: str, plan: Plan) -> None:
     """Invariant 21: a deadlock is never silent. (The watchdog would end the run.)
@@ -118,7 +118,7 @@ def test_a_ring_is_found_a_second_after_it_closed_and_named(
     assert set(others) == {"done"}
 
 
-@scaled(2)
+@scaled(4)
 @given(
     limit=st.integers(1, 2),
     asks=st.lists(st.tuples(times(4), times(4)), min_size=1, max_size=4),

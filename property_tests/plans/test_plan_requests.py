@@ -18,7 +18,7 @@ from proctor.testing import run_virtual
 from proctor.testing.strategies import scaled, times
 
 
-@scaled(2)
+@scaled(4)
 @given(
     hold=times(),
     cleanup=times(),
@@ -78,7 +78,7 @@ def test_an_ask_is_back_within_its_deadline_and_the_bound(
     assert ended_in_time
 
 
-@scaled(2)
+@scaled(4)
 @given(
     senders=st.lists(
         st.lists(st.tuples(times(2), st.none() | st.integers(0, 2)), min_size=1, max_size=6), min_size=1, max_size=3

@@ -33,6 +33,7 @@ BUILTIN: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("modelapi", "openai-api"): "proctor.model.providers.openai_compatible:OpenAICompatibleAPI",
         ("modelapi", "llama-cpp"): "proctor.model.providers.llama_cpp:LlamaCppAPI",
         ("modelapi", "mock"): "proctor.model.providers.mock:MockAPI",
+        ("modelapi", "fake"): "proctor.testing.fake_model:FakeAPI",
         ("modelapi", "mockllm"): "proctor.model.providers.mock:MockAPI",
         ("display", "plain"): "proctor.display.plain:show",
         ("display", "rich"): "proctor.display.rich:show",

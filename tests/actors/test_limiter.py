@@ -12,7 +12,7 @@ from attrs import define, field
 
 from proctor.actors import Lease, Limiter
 from proctor.errors import ActorGone, KernelError, LeaseMisuse, LeaseRevoked, LimiterClosed, OptionError
-from proctor.testing import settle
+from proctor.testing import run_virtual, settle
 
 
 @define
@@ -362,6 +362,14 @@ async def test_revoke_cancels_revocable_bodies_and_counts_them_until_they_have_l
     await crowded(3, play)
 
 
+async def test_whoever_was_asked_to_leave_is_not_asked_again() -> None:
+    limiter = Limiter(1, name="door")
+    with pytest.raises(LeaseRevoked, match="first"):
+        async with limiter.lease(revocable=True):
+            assert (limiter.revoke("first"), limiter.revoke("second")) == (1, 0)
+            await anyio.sleep(1)
+
+
 async def test_an_outer_cancellation_beats_a_revocation() -> None:
     limiter = Limiter(1, name="door")
     with anyio.CancelScope() as outer:
@@ -504,3 +512,21 @@ async def test_a_limiter_and_a_lease_show_what_they_are() -> None:
         assert repr(limiter) == "<Limiter 'door', 1 of 3 used, 0 waiting>"
         assert repr(lease) == "<Lease of 'door', number 1, held>"
     assert isinstance(lease, Lease)
+
+
+def test_a_limiter_that_is_empty_may_go_on_in_another_loop() -> None:
+    limiter = Limiter(1, name="door")
+
+    async def main() -> None:
+        async def client() -> None:
+            async with limiter.lease():
+                await anyio.sleep(1)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(client)
+        assert anyio.current_time() == 3
+
+    for backend in ("asyncio", "trio", "asyncio"):
+        run_virtual(backend, main)
+    assert (limiter.used, limiter.waiting) == (0, 0)

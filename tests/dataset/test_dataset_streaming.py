@@ -135,7 +135,9 @@ def test_a_pipe_is_read_once(tmp_path: Path, nothing_is_small: None) -> None:
 # JSON documents that are read item by item.
 
 
-def long_document(*, indent: int | None = None, gz: bool = False, text: str = "text ü {[\\\"") -> tuple[list[Any], bytes]:
+def long_document(
+    *, indent: int | None = None, gz: bool = False, text: str = 'text ü {[\\"'
+) -> tuple[list[Any], bytes]:
     found = [{"input": f"{n} {text}", "target": "x" * 100, "n": [n, {"a": None}], "f": 1.5} for n in range(8_000)]
     data = json.dumps(found, indent=indent, ensure_ascii=False).encode()
     assert len(data) > SHORT

@@ -12,9 +12,10 @@ import pytest
 
 from proctor.dataset import Sample
 from proctor.dataset.ids import Ids
-from proctor.dataset.paging import PIECE, Pages
+from proctor.dataset.paging import Pages, sample_pages
 from proctor.errors import DatasetError
 from proctor.model import ChatMessageUser, ContentText
+from proctor.runtime.spill import PIECE, Spill
 
 
 class Reading:
@@ -44,7 +45,7 @@ def some() -> list[Sample]:
 
 @pytest.mark.parametrize("budget", [None, 1, 500, 10**9])
 def test_what_is_read_back_is_what_was_appended(budget: int | None) -> None:
-    pages = Pages(budget)
+    pages = sample_pages(budget)
     given = some() * 3
     for sample in given:
         pages.append(sample)
@@ -55,7 +56,7 @@ def test_what_is_read_back_is_what_was_appended(budget: int | None) -> None:
 
 
 def test_the_budget_bounds_what_is_held_after_every_row() -> None:
-    pages = Pages(10_000)
+    pages = sample_pages(10_000)
     for number in range(1_000):
         pages.append(Sample("x" * 200, id=number))
         assert pages.held <= 10_000
@@ -64,7 +65,7 @@ def test_the_budget_bounds_what_is_held_after_every_row() -> None:
 
 
 def test_once_rows_are_on_disk_no_more_is_held_than_is_written_at_once() -> None:
-    pages = Pages(3 * PIECE)
+    pages = sample_pages(3 * PIECE)
     most = 0
     for _ in range(80):
         pages.append(Sample("x" * 100_000))
@@ -74,21 +75,21 @@ def test_once_rows_are_on_disk_no_more_is_held_than_is_written_at_once() -> None
 
 def test_nothing_goes_to_disk_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "TemporaryFile", None)
-    pages = Pages(1_000_000)
+    pages = sample_pages(1_000_000)
     for sample in some() * 100:
         pages.append(sample)
     assert pages.paged == 0
 
 
 def test_a_row_longer_than_the_budget_goes_to_disk_at_once() -> None:
-    pages = Pages(1_000)
+    pages = sample_pages(1_000)
     pages.append(Sample("x" * 100_000))
     assert pages.held == 0
     assert len(pages[0].input) == 100_000
 
 
 def test_what_cannot_be_packed_stays_as_it_is() -> None:
-    pages = Pages(1)
+    pages = sample_pages(1)
     given = Sample("x", metadata={"call": lambda: 5})
     pages.append(given)
     pages.append(Sample("y"))
@@ -99,14 +100,14 @@ def test_what_cannot_be_packed_stays_as_it_is() -> None:
 def test_the_file_has_no_name_and_goes_with_its_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = descriptors()
-    pages: Pages | None = Pages(1)
+    pages: Pages[Sample] | None = sample_pages(1)
     assert pages is not None
     pages.append(Sample("x"))
     assert list(tmp_path.iterdir()) == []
     assert len(descriptors()) == len(before) + 1
     pages = None
     assert descriptors() == before
-    other = Pages(1)
+    other = sample_pages(1)
     other.append(Sample("x"))
     other.close()
     other.close()
@@ -121,18 +122,35 @@ def test_a_full_disk_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) ->
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
 
-    pages = Pages(100)
+    pages = sample_pages(100)
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(DatasetError, match="No space left on device; set TMPDIR"):
         pages.append(Sample("x" * 1_000))
 
 
 def test_a_file_that_was_cut_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    pages = Pages(1)
+    pages = sample_pages(1)
     pages.append(Sample("x" * 1_000))
-    monkeypatch.setattr(os, "pread", lambda *_: b"cut")
-    with pytest.raises(DatasetError, match="3 bytes of"):
+    monkeypatch.setattr(os, "pread", lambda *_: b"")
+    with pytest.raises(DatasetError, match=r"cannot be read back from a temporary file: .* bytes of a"):
         pages[0]
+
+
+@pytest.mark.parametrize("budget", [None, 1, 7, 100])
+def test_bytes_are_read_back_from_wherever_they_are(budget: int | None) -> None:
+    spill = Spill(budget)
+    whole = b""
+    for number in range(60):
+        piece = bytes([number]) * (number % 9)
+        spill.append(piece)
+        whole += piece
+        assert budget is None or spill.held <= budget
+    assert len(spill) == len(whole)
+    for start in range(len(whole)):
+        for size in (0, 1, 5, 50, 1000):
+            assert spill.read(start, size) == whole[start : start + size]
+    assert b"".join(spill.pieces()) == whole
+    assert b"".join(spill.pieces(3, 100)) == whole[3:100]
 
 
 # Ids
@@ -147,7 +165,7 @@ def added(*given: Any) -> tuple[Ids, list[int | None]]:
     "given",
     [
         range(1, 5_000),
-        range(0, 5_000),
+        range(5_000),
         [*range(1, 3_000), "text", *range(3_001, 6_000)],
         [f"row-{n}" for n in range(5_000)],
         [n * n for n in range(2_000)],

@@ -169,3 +169,9 @@ def test_every_link_leads_somewhere() -> None:
             if "://" not in target and not (page.parent / target).exists():
                 lost.append(f"{page.relative_to(ROOT)}: {target}")
     assert not lost, "\n".join(lost)
+
+
+def test_the_map_names_every_page() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if page.name != "index.md"]
+    assert [page for page in sorted(pages) if f"]({page})" not in index] == []

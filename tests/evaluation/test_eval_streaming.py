@@ -382,9 +382,7 @@ async def test_the_budget_is_in_the_log_and_must_be_a_number_of_megabytes(evalua
 
 
 @pytest.mark.parametrize("variable", ["PROCTOR_EVAL_MAX_DATASET_MEMORY", "INSPECT_EVAL_MAX_DATASET_MEMORY"])
-async def test_the_budget_comes_from_the_environment(
-    evaluate, monkeypatch: pytest.MonkeyPatch, variable: str
-) -> None:
+async def test_the_budget_comes_from_the_environment(evaluate, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "5")
     [log] = await evaluate(Task([Sample("x")]), "mock/m")
     assert log.eval.config.max_dataset_memory == 5

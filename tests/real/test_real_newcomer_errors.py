@@ -103,10 +103,10 @@ def server(status: int, body: Any, *, tls: ssl.SSLContext | None = None, request
 
 
 def refused(proctor: Proctor, folder: Path, url: str, *says: str, **variables: str) -> None:
-    """Evaluate on a server; everything must be said once, and the log be whole and without the key."""
+    """Evaluate on a server, one call at a time; all must be said once, and the log be whole and without the key."""
     done = proctor(
         "eval", "t.py", "--model", "openai-api/mine/m", "--model-base-url", url, "-M", f"api_key={KEY}",
-        "--display", "plain", **variables,
+        "--display", "plain", "--max-connections", "1", **variables,
     )  # fmt: skip
     said = done.stdout + done.stderr
     assert done.returncode == 1, said

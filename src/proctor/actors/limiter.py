@@ -178,9 +178,13 @@ class Limiter(Places):
             reason: for the error. where: which of the held revocable leases; all unless given.
 
         Returns:
-            How many were asked to leave. Each counts until it has left.
+            How many were asked to leave now. Each counts until it has left; nobody is asked twice.
         """
-        taken = [each for each in self._holders if each.revocable and (where is None or where(each))]
+        taken = [
+            each
+            for each in self._holders
+            if each.revocable and each.taken_back is None and (where is None or where(each))
+        ]
         for lease in taken:
             self.take_back(lease, LeaseRevoked(reason))
         return len(taken)

@@ -4,10 +4,10 @@ Deadlock freedom by order: leases are taken in increasing rank, so no ring of ta
 next one holds. The check is made before a lease queues, from what the code already holds.
 
 What is held travels in a context variable, as a chain from the innermost lease outwards. A context variable and not a
-table by task: child tasks inherit it, and so take leases above those that their
-parents hold; and it costs one `set` and one `reset` a lease. A lease that was given back stays
-in the chains that children inherited; it is skipped. The token of the `set` also tells, at no cost, whether a lease is
-left in the context that entered it: `reset` refuses any other.
+table by task: child tasks inherit it, and so take leases above those that their parents hold; and it costs one `set`
+and one `reset` a lease. A lease that was given back stays in the chains that children inherited; it is skipped. The
+token of the `set` also tells, at no cost, whether a lease is left in the context that entered it: `reset` refuses any
+other.
 """
 
 from __future__ import annotations

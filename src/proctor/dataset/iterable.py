@@ -17,7 +17,7 @@ from anyio.lowlevel import checkpoint
 from attrs import define, field
 
 from proctor.dataset.dataset import add_id, numbered
-from proctor.dataset.paging import Pages
+from proctor.dataset.paging import Pages, sample_pages
 from proctor.dataset.sample import Sample
 from proctor.dataset.source import RunInThread, Source, take_pages
 from proctor.dataset.streamed import Lazy
@@ -52,7 +52,7 @@ class IterableSource(Source):
 
     iterator: Iterator[Sample] | AsyncIterator[Sample]
     name: str
-    _kept: list[Sample] | Pages = field(factory=list, init=False)
+    _kept: list[Sample] | Pages[Sample] = field(factory=list, init=False)
     _run: RunInThread | None = field(default=None, init=False)
     _users: int = field(default=0, init=False)
 
@@ -67,9 +67,9 @@ class IterableSource(Source):
         if budget is None:
             return
         if isinstance(self._kept, Pages):
-            self._kept.budget = min(budget, self._kept.budget or budget)
+            self._kept.lower(budget)
             return
-        pages = Pages(budget)
+        pages = sample_pages(budget)
         for sample in self._kept:
             pages.append(sample)
         self._kept = pages

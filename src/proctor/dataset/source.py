@@ -18,7 +18,7 @@ from attrs import define, field
 
 from proctor.dataset.dataset import Dataset, add_id, identified, numbered
 from proctor.dataset.ids import Ids
-from proctor.dataset.paging import Pages
+from proctor.dataset.paging import Pages, sample_pages
 from proctor.dataset.sample import Sample
 
 T = TypeVar("T")
@@ -138,12 +138,12 @@ class FileSource(Source):
     samples: Iterator[Sample]
     budget: int | None
     run: RunInThread
-    pages: Pages = field(init=False)
+    pages: Pages[Sample] = field(init=False)
     _batch: int = field(default=1, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.ahead = True
-        self.pages = Pages(self.budget)
+        self.pages = sample_pages(self.budget)
 
     async def _read(self) -> None:
         began = anyio.current_time()
@@ -179,7 +179,7 @@ class FileSource(Source):
         self.pages.close()
 
 
-async def take_pages(pages: Pages, rows: Sequence[int], run: RunInThread) -> list[Sample]:
+async def take_pages(pages: Pages[Sample], rows: Sequence[int], run: RunInThread) -> list[Sample]:
     """The first of these rows: one that is in memory, else several that are read in one go."""
     if pages.in_memory(rows[0]):
         return [pages[rows[0]]]
@@ -193,5 +193,5 @@ async def take_pages(pages: Pages, rows: Sequence[int], run: RunInThread) -> lis
     return await run(_read_rows, pages, batch)
 
 
-def _read_rows(pages: Pages, rows: Sequence[int]) -> list[Sample]:
+def _read_rows(pages: Pages[Sample], rows: Sequence[int]) -> list[Sample]:
     return [pages[row] for row in rows]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, overload
 from attrs import evolve, field, frozen
 
 from proctor.dataset.dataset import Dataset, MemoryDataset, choices_shuffled, numbered
-from proctor.dataset.paging import MB, Pages, pack
+from proctor.dataset.paging import MB, pack, sample_pages
 from proctor.dataset.sample import Sample, input_length
 from proctor.errors import DatasetError, OptionError
 from proctor.runtime.chance import seeded
@@ -66,7 +66,7 @@ class Reading:
 
     def _shuffled(self, samples: Iterable[Sample], budget: int | None) -> Iterator[Sample]:
         """The samples in the order in which `MemoryDataset.shuffle` puts them, with the ids it gives them."""
-        pages = Pages(budget)
+        pages = sample_pages(budget)
         try:
             for number, sample in enumerate(samples, 1):
                 pages.append(numbered(sample, number))

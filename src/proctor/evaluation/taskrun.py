@@ -104,9 +104,10 @@ class TaskRun:
         epochs = options.epochs.epochs if options.epochs else 1
         budget, in_thread = budget_of(options), self.runtime.to_thread
         feed = Feed(self.plan.task.dataset, options, epochs, budget, in_thread, self._planned)
-        with anyio.CancelScope() as self._scope:
+        opening = self._scope = anyio.CancelScope()
+        with opening:
             if self._stopped is not None or self._drained is not None:
-                self._scope.cancel()
+                opening.cancel()
             await feed.open()
             try:
                 self._scope = None
@@ -121,7 +122,7 @@ class TaskRun:
         scoring = self.plan.task.scorer if options.score else []
         scorers = dict(zip(scorer_names(scoring), scoring, strict=True))
         reducers = options.epochs.reducer if options.epochs else None
-        self.scores = Scores(scorers, self.plan.task.metrics, reducers, feed.total or 0)
+        self.scores = Scores(scorers, self.plan.task.metrics, reducers, feed.epochs)
         self.view.status, self.view.started = "started", anyio.current_time()
         self.view.metrics = self.scores.running
         if not self.plan.task.scorer and await feed.has_target():
@@ -193,7 +194,7 @@ class TaskRun:
             outside.cancel_scope.cancel()
 
     async def _feed(self, part: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Do a part of the feed's work; a dataset that cannot be read further ends the task, what was recorded stays."""
+        """Do a part of the feed's work; a dataset that cannot be read further ends the task, its records stay."""
         with anyio.CancelScope() as scope:
             self._feeds.append(scope)
             if self._drained is not None:
@@ -206,8 +207,6 @@ class TaskRun:
     def _planned(self, total: int) -> None:
         """It has become known how many samples run, over all epochs."""
         self.view.total = total
-        if hasattr(self, "scores"):
-            self.scores.total = total
         if self._unjudged is not None:
             self._judge(*self._unjudged)
         self._changed()
@@ -326,12 +325,18 @@ class TaskRun:
         """Take the scores of what is durable; shielded, since the samples' end must not be the acknowledgements'."""
         with self.ending.shielded():
             async for acknowledged in stream:
+                if self.scores.scorers:
+                    await self.runtime.to_thread(self._keep, [self._pending[key] for key in acknowledged.samples])
                 for key in acknowledged.samples:
-                    place, record = self._pending.pop(key)
-                    self.scores.add(place, record.id, record.scores, record.metadata)
+                    del self._pending[key]
                 if not self._pending:
                     self._all_durable.set()
         self._all_durable.set()
+
+    def _keep(self, ended: list[tuple[Place, EvalSample]]) -> None:
+        """In a thread: keep the scores of samples whose records are durable."""
+        for place, record in ended:
+            self.scores.add(place, record.id, record.scores, record.metadata)
 
     async def _finish(self, writer: LogSink, feed: Feed) -> None:
         """Judge what came of it once every record is durable, and complete the log."""
@@ -346,7 +351,8 @@ class TaskRun:
         if log.status == "success" or (self._drained is not None and self.view.done > 0 and self.failure is None):
             try:
                 completed = self.view.done - self.view.errors - self.view.cancelled
-                results, log.reductions = await self.runtime.to_thread(self.scores.results, completed)
+                total = self.view.total if self.view.total is not None else self.view.done
+                results, log.reductions = await self.runtime.to_thread(self.scores.results, total, completed)
                 log.results, metrics = results, final_metrics(results)
                 self.view.metrics = lambda: metrics
             except Exception as error:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from attrs import define, field, frozen
 
 from proctor.errors import LogError
+from proctor.runtime.spill import Spill
 
 STORED: Final = 0
 DEFLATED: Final = 8
@@ -95,10 +96,28 @@ class Packer:
             packed = bytes(self._zstd.compress(parts[0]))
         else:
             counted = _Counted(parts)
-            packed = b"".join(self._frames(counted) if self._zstd is not None else _deflated(counted))
+            packed = b"".join(self._packed(counted))
             size, crc = counted.size, counted.crc
         method = self.method
         return local_record(name, method, crc, size, packed), entry(name, method, crc, len(packed), size, offset)
+
+    def stream(self, name: str, parts: Iterable[bytes], offset: int, packed: Spill) -> tuple[bytes, bytes]:
+        """A member that may be too long to be held.
+
+        Args:
+            name, parts, offset: as above. packed: takes the compressed content.
+
+        Returns:
+            The head of the local record, and its entry in the directory.
+        """
+        counted = _Counted(parts)
+        for piece in self._packed(counted):
+            packed.append(piece)
+        about = (name, self.method, counted.crc)
+        return local_head(*about, counted.size, len(packed)), entry(*about, len(packed), counted.size, offset)
+
+    def _packed(self, parts: Iterable[bytes]) -> Iterator[bytes]:
+        return self._frames(parts) if self._zstd is not None else _deflated(parts)
 
     def _frames(self, parts: Iterable[bytes]) -> Iterator[bytes]:
         """zstd frames of at most `FRAME` bytes of content each."""
@@ -139,11 +158,14 @@ def _deflated(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 def local_record(name: str, method: int, crc: int, size: int, packed: bytes) -> bytes:
     """A local record with its content."""
+    return local_head(name, method, crc, size, len(packed)) + packed
+
+
+def local_head(name: str, method: int, crc: int, size: int, packed: int) -> bytes:
+    """What stands before the content of a local record."""
     raw = name.encode()
-    head = LOCAL.pack(
-        b"PK\3\4", _needs(method), UTF8, method, 0, FIRST_DAY, crc, len(packed), size, len(raw), 0
-    )  # fmt: skip
-    return b"".join((head, raw, packed))
+    head = LOCAL.pack(b"PK\3\4", _needs(method), UTF8, method, 0, FIRST_DAY, crc, packed, size, len(raw), 0)
+    return head + raw
 
 
 def entry(name: str, method: int, crc: int, packed: int, size: int, offset: int) -> bytes:

@@ -1,11 +1,14 @@
 """The file of a log while it is written: append-only, whole after a crash at any byte, readable while it grows.
 
 The file always ends in a directory of what is in it, so that any reader can open it at any time. New records overwrite
-that directory and are followed by a new one, in one write. As the directory grows with the log, that cannot happen for
-every sample: records are made durable first in a small file beside the log, the *wal*, which says at which offset of
-the log they belong, so that replaying it any number of times gives the same bytes. A *commit* writes them into the
-log and empties the wal. It is due when the records waiting are as long as the directory (or 64 KiB), or after a time
-that grows with the directory, so what is written in all stays near three times the records, however long the run.
+that directory and are followed by a new one. As the directory grows with the log, that cannot happen for every sample:
+records are made durable first in a small file beside the log, the *wal*, which says at which offset of the log they
+belong, so that replaying it any number of times gives the same bytes. A *commit* copies them into the log and empties
+the wal. It is due when the records waiting are as long as the directory (or 64 KiB), or after a time that grows with
+the directory, so what is written in all stays near three times the records, however long the run.
+
+What is in memory does not grow with the run: records that wait are in the wal, their summaries are journalled whenever
+there are enough of them, and a long directory or member is in a temporary file.
 
 If a commit is torn, the log ends in no directory; the wal and the records before are sound, and recovery walks them.
 If it fails (the disk is full), the old directory is written back: it needs no new room.
@@ -16,6 +19,7 @@ All methods block, and one thread at a time may call them.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +33,7 @@ from proctor.log import archive, journals
 from proctor.log.archive import Member, Packer
 from proctor.log.sample_json import Record
 from proctor.log.storage import File, LocalStorage, Storage
+from proctor.runtime.spill import Spill
 
 START: Final = "_journal/start.json"
 HEADER: Final = "header.json"
@@ -42,6 +47,15 @@ WAL_MAGIC: Final = b"EVALWAL1"
 
 SYNC_BYTES: Final = 1_000_000
 """Records waiting for a sync are synced at once when they are longer than this."""
+
+SUMMARY_BYTES: Final = 1_000_000
+"""Summaries are journalled at once when they are longer than this."""
+
+HELD: Final = 4_000_000
+"""Bytes of a directory, or of a member that is made piece by piece, that are in memory."""
+
+WRITTEN: Final = 4_000_000
+"""Bytes that one write has at most; more are copied in several."""
 
 COMMIT_BYTES: Final = 65_536
 COMMIT_SECONDS: Final = 1.0
@@ -69,19 +83,21 @@ class EvalFile:
     storage: Storage
     file: File
     packer: Packer = field(factory=Packer)
-    directory: bytearray = field(factory=bytearray)
+    directory: Spill = field(factory=lambda: Spill(HELD))
     count: int = 0
     end: int = 0
     journals: list[int] = field(factory=list)
     replaced: bool = False
     _wal: File | None = None
     _wal_size: int = 0
-    _waiting: list[bytes] = field(factory=list)
+    _waiting: list[bytes | Spill] = field(factory=list)
+    """What waits for a commit and is not in the wal."""
     _waiting_size: int = 0
-    _synced: int = 0
+    """Bytes that wait for a commit, in the wal or not."""
     _unsynced_size: int = 0
     _unacknowledged: list[tuple[int | str, int]] = field(factory=list)
     _summaries: list[bytes] = field(factory=list)
+    _summaries_size: int = 0
     _listed: tuple[int, int] = (0, 0)
     _old: bytes = b""
     _committed_at: float = 0.0
@@ -112,7 +128,7 @@ class EvalFile:
     @property
     def idle(self) -> bool:
         """Whether everything is in the log, and durable."""
-        return not self._waiting and not self._summaries
+        return not self._waiting_size and not self._summaries
 
     @property
     def unsynced(self) -> int:
@@ -122,10 +138,27 @@ class EvalFile:
     def add_member(self, name: str, parts: Iterable[bytes]) -> None:
         """Append a member; it becomes durable with the next sync."""
         record, entry = self.packer.record(name, parts, self.end + self._waiting_size)
-        self._waiting.append(record)
-        self._waiting_size += len(record)
-        self._unsynced_size += len(record)
-        self.directory += entry
+        self._wait(record)
+        self._list(entry)
+
+    def _add_streamed(self, name: str, parts: Iterable[bytes]) -> None:
+        """Append a member that may be long; only a commit makes it durable."""
+        packed = Spill(HELD)
+        head, entry = self.packer.stream(name, parts, self.end + self._waiting_size, packed)
+        self._wait(head)
+        self._wait(packed)
+        self._list(entry)
+
+    def _wait(self, data: bytes | Spill) -> None:
+        self._waiting.append(data)
+        self._waiting_size += len(data)
+        self._unsynced_size += len(data)
+
+    def _list(self, entry: bytes) -> None:
+        try:
+            self.directory.append(entry)
+        except OSError:  # no room for temporary files is no reason to end a log
+            self.directory.budget = None
         self.count += 1
 
     def add(self, record: Record) -> None:
@@ -135,8 +168,11 @@ class EvalFile:
         self._unacknowledged.append(record.key)
 
     def add_summary(self, summary: bytes) -> None:
-        """Append a sample's summary; it is journalled with the next commit."""
+        """Append a sample's summary; it is journalled with the next commit, or when there are many."""
         self._summaries.append(summary)
+        self._summaries_size += len(summary)
+        if self._summaries_size > SUMMARY_BYTES:
+            self._add_summaries()
 
     def sync_due(self) -> bool:
         """Whether enough waits that it must be synced now, whatever the time."""
@@ -159,7 +195,7 @@ class EvalFile:
         due = self.commit_at()
         if due is not None and due <= now:
             self.commit(now)
-        elif self._synced < len(self._waiting):
+        elif self._waiting:
             self._write_wal()
         done, self._unacknowledged = self._unacknowledged, []
         return done
@@ -169,27 +205,27 @@ class EvalFile:
         self._add_summaries()
         end = self.end + self._waiting_size
         end_record = archive.end_record(self.count, len(self.directory), end)
-        self._overwrite([b"".join(self._waiting), self.directory, end_record])
+        self._overwrite(itertools.chain(self._waiting_pieces(), self.directory.pieces(), [end_record]))
         self.end = end
         self._listed, self._old, self._committed_at = (len(self.directory), self.count), b"", now
-        self._waiting, self._waiting_size, self._synced, self._unsynced_size = [], 0, 0, 0
+        self._waiting, self._waiting_size, self._unsynced_size = [], 0, 0
         if self._wal is not None and self._wal_size:
             self._wal.truncate(0)
             self._wal_size = 0
 
-    def finish(self, header: bytes, reductions: bytes | None, now: float) -> list[tuple[int | str, int]]:
+    def finish(self, header: bytes, reductions: Iterable[bytes] | None, now: float) -> list[tuple[int | str, int]]:
         """Write what makes the log complete, and remove the wal.
 
         Args:
-            header, reductions: their JSON.
+            header: its JSON. reductions: theirs, in parts.
 
         Returns:
             The ids and epochs of the samples that are durable since the last sync.
         """
         self.commit(now)
-        self.add_member(SUMMARIES, journals.joined(len(self.journals), self.journal, last_only=self.replaced))
+        self._add_streamed(SUMMARIES, journals.joined(len(self.journals), self.journal, last_only=self.replaced))
         if reductions is not None:
-            self.add_member(REDUCTIONS, (reductions,))
+            self._add_streamed(REDUCTIONS, reductions)
         self.add_member(HEADER, (header,))
         if self.replaced:
             self._keep_last()
@@ -209,19 +245,27 @@ class EvalFile:
         self.file.close()
 
     def _add_summaries(self) -> None:
-        """Journal the summaries of what is committed: one member a commit, numbered without a gap."""
+        """Journal the summaries of samples since the last time: in members numbered without a gap."""
         if self._summaries:
             offset = self.end + self._waiting_size
             content = b"[" + b",".join(self._summaries) + b"]"
             self.add_member(f"{JOURNAL}{len(self.journals) + 1}.json", (content,))
             self.journals.append(offset)
-            self._summaries = []
+            self._summaries, self._summaries_size = [], 0
 
-    def _overwrite(self, pieces: list[bytes | bytearray]) -> None:
+    def _waiting_pieces(self) -> Iterator[bytes]:
+        """What waits for a commit: first what is in the wal, then the rest."""
+        if self._wal is not None:
+            for offset in range(WAL.size, self._wal_size, WRITTEN):
+                yield self._wal.read_at(offset, min(WRITTEN, self._wal_size - offset))
+        for data in self._waiting:
+            yield from data.pieces() if isinstance(data, Spill) else (data,)
+
+    def _overwrite(self, pieces: Iterable[bytes]) -> None:
         """Write over the directory, to the end of the file; when that fails, put the directory back."""
-        before, end = self.file.size(), self.end + sum(map(len, pieces))
+        before = self.file.size()
         try:
-            self.file.write_at(self.end, *pieces)
+            end = self._write(pieces)
             if end < before:
                 self.file.truncate(end)
             self.file.sync()
@@ -229,21 +273,34 @@ class EvalFile:
             self._restore()
             raise
 
+    def _write(self, pieces: Iterable[bytes]) -> int:
+        """Write from the end of the records on; returns where that ended."""
+        offset, some, size = self.end, list[bytes](), 0
+        for piece in pieces:
+            if some and size + len(piece) > WRITTEN:
+                self.file.write_at(offset, *some)
+                offset, some, size = offset + size, [], 0
+            some.append(piece)
+            size += len(piece)
+        self.file.write_at(offset, *some)
+        return offset + size
+
     def _restore(self) -> None:
         """Put back the directory of what is in the log."""
         size, count = self._listed
         if not count:
             return
-        old = self._old or bytes(self.directory[:size])
-        old += archive.end_record(count, len(old), self.end)
+        old = [self._old] if self._old else self.directory.pieces(0, size)
+        end_record = archive.end_record(count, len(self._old) or size, self.end)
         with contextlib.suppress(OSError):  # if this fails too, recovery walks the records: they are whole
-            self.file.write_at(self.end, old)
-            self.file.truncate(self.end + len(old))
+            self.file.truncate(self._write(itertools.chain(old, [end_record])))
             self.file.sync()
 
     def _write_wal(self) -> None:
         """Append what is not synced to the wal, and sync that."""
-        data = b"".join(self._waiting[self._synced :])
+        data = b"".join(
+            piece for data in self._waiting for piece in ([data] if isinstance(data, bytes) else data.pieces())
+        )
         if self._wal is None:
             path = wal_path(self.path)
             self.storage.remove(path)
@@ -254,7 +311,7 @@ class EvalFile:
         self._wal.write_at(self._wal_size, data)
         self._wal.sync()
         self._wal_size += len(data)
-        self._synced, self._unsynced_size = len(self._waiting), 0
+        self._waiting, self._unsynced_size = [], 0
 
     def _drop_wal(self) -> None:
         if self._wal is not None:
@@ -272,13 +329,15 @@ class EvalFile:
 
     def _keep_last(self) -> None:
         """Leave in the directory only the last entry of each name."""
-        self.set_directory({member.name: member for member in archive.directory(bytes(self.directory))}.values())
+        listed = archive.directory(b"".join(self.directory.pieces()))
+        self.set_directory({member.name: member for member in listed}.values())
 
     def set_directory(self, members: Any) -> None:
         """Make the directory list these members, in this order."""
-        self._old = bytes(self.directory[: self._listed[0]])
-        entries = [member.entry for member in members]
-        self.directory, self.count = bytearray(b"".join(entries)), len(entries)
+        self._old = b"".join(self.directory.pieces(0, self._listed[0]))
+        self.directory, self.count = Spill(HELD), 0
+        for member in members:
+            self._list(member.entry)
 
 
 def wal_head(offset: int) -> bytes:

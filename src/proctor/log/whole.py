@@ -14,6 +14,7 @@ from proctor.log.encode import encode
 from proctor.log.evalfile import EvalFile
 from proctor.log.header import encode_header
 from proctor.log.records import EvalLog, LogStart
+from proctor.log.reductions import encode_reductions
 from proctor.log.sample_json import encode_record
 from proctor.log.storage import LocalFile, LocalStorage
 
@@ -56,7 +57,7 @@ def _write_eval(log: EvalLog, path: Path) -> None:
             file.add(encode_record(sample))
             if file.sync_due():
                 file.sync(0.0)
-        file.finish(encode_header(log), encode(log.reductions) if log.reductions else None, 0.0)
+        file.finish(encode_header(log), encode_reductions(log.reductions) if log.reductions else None, 0.0)
     finally:
         file.close()
 
@@ -79,5 +80,6 @@ def _json_parts(log: EvalLog) -> Iterator[bytes]:
             yield from encode_record(sample).parts
         yield b"]"
     if log.reductions:
-        yield b',"reductions":' + encode(log.reductions)
+        yield b',"reductions":'
+        yield from encode_reductions(log.reductions)
     yield b"}"

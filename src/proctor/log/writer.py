@@ -30,6 +30,7 @@ from proctor.log.header import encode_header
 from proctor.log.naming import log_file_name
 from proctor.log.records import EvalLog, EvalPlan, EvalSample, EvalSampleReductions, EvalSpec, LogStart
 from proctor.log.recover import reopen
+from proctor.log.reductions import encode_reductions
 from proctor.log.sample_json import encode_record
 from proctor.log.storage import Storage
 from proctor.log.threads import RunInThread, default_threads
@@ -271,7 +272,7 @@ def _store(file: EvalFile, batch: list[EvalSample], now: float, sync: bool) -> t
 
 
 def _finish(file: EvalFile, log: EvalLog, reductions: Sequence[EvalSampleReductions] | None, now: float) -> list[Key]:
-    return file.finish(encode_header(log), encode(list(reductions)) if reductions else None, now)
+    return file.finish(encode_header(log), encode_reductions(reductions) if reductions else None, now)
 
 
 def _close(file: EvalFile, now: float, commit: bool) -> None:

@@ -7,6 +7,7 @@ is computed here is a few sums over as many numbers as there are samples.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, cast
 
@@ -193,6 +194,7 @@ def grouped(
         if not scores:
             return {all_label: math.nan} if all else {}
         groups: dict[str, list[SampleScore]] = {}
+        scores = list(scores)  # the groups hold all of them anyway
         for score in scores:
             groups.setdefault(str(_required(score, group_key, "grouped")), []).append(score)
         values: dict[str, Any] = {
@@ -256,8 +258,8 @@ def aggregate(
     return compute
 
 
-def _values(scores: Sequence[SampleScore], to_float: Callable[[Value], float]) -> list[float]:
-    return [to_float(score.score.value) for score in scores]
+def _values(scores: Sequence[SampleScore], to_float: Callable[[Value], float]) -> Sequence[float]:
+    return array("d", (to_float(score.score.value) for score in scores))
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -19,6 +19,7 @@ from proctor import registry
 from proctor.errors import OptionError
 from proctor.log.records import Score
 from proctor.scorer.measure import SampleScore, Value, ValueToFloat, is_unscored, value_to_float
+from proctor.scorer.ondemand import OrderedScores
 
 P = ParamSpec("P")
 Scalar: TypeAlias = str | int | float | bool
@@ -301,7 +302,7 @@ def reduce_scores(scores: Sequence[Score], reducer: str | ScoreReducer) -> Score
     return as_reducer(reducer)(list(scores))
 
 
-def reduce_samples(scores: Sequence[SampleScore], reducer: str | ScoreReducer) -> list[SampleScore]:
+def reduce_samples(scores: Sequence[SampleScore], reducer: str | ScoreReducer) -> Sequence[SampleScore]:
     """One score a sample, in the order in which the samples first appear.
 
     Args:
@@ -309,15 +310,18 @@ def reduce_samples(scores: Sequence[SampleScore], reducer: str | ScoreReducer) -
         reducer: makes one of several.
     """
     combine = as_reducer(reducer)
-    samples: dict[str, list[SampleScore]] = {}
-    for score in scores:
-        if score.sample_id is not None:
-            samples.setdefault(str(score.sample_id), []).append(score)
-    return [
-        SampleScore(
+
+    def reduced(epochs: list[SampleScore]) -> SampleScore:
+        return SampleScore(
             score=combine([score.score for score in epochs]),
             sample_id=epochs[0].sample_id,
             sample_metadata=epochs[0].sample_metadata,
         )
-        for epochs in samples.values()
-    ]
+
+    if isinstance(scores, OrderedScores):
+        return scores.reduced(reduced)
+    samples: dict[str, list[SampleScore]] = {}
+    for score in scores:
+        if score.sample_id is not None:
+            samples.setdefault(str(score.sample_id), []).append(score)
+    return [reduced(epochs) for epochs in samples.values()]

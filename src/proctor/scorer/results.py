@@ -23,6 +23,7 @@ from proctor.log.records import (
     Score,
 )
 from proctor.scorer.measure import Metric, SampleScore, Value, is_unscored
+from proctor.scorer.ondemand import OnDemand, mapped, picked
 from proctor.scorer.reducers import ScoreReducer, mean_score, reduce_samples, reducer_name
 from proctor.scorer.scoring import Metrics
 
@@ -87,11 +88,11 @@ def scorer_results(
 
 
 def _reductions(scores: Sequence[SampleScore], scorer: str, reducer: str | None) -> EvalSampleReductions:
-    samples = [
-        EvalSampleScore(**{name: getattr(score.score, name) for name in _SCORE_FIELDS}, sample_id=score.sample_id)
-        for score in scores
-    ]
-    return EvalSampleReductions(scorer=scorer, reducer=reducer, samples=samples)
+    return EvalSampleReductions(scorer=scorer, reducer=reducer, samples=mapped(scores, _sample_score))
+
+
+def _sample_score(score: SampleScore) -> EvalSampleScore:
+    return EvalSampleScore(**{name: getattr(score.score, name) for name in _SCORE_FIELDS}, sample_id=score.sample_id)
 
 
 _SCORE_FIELDS: Final = tuple(attribute.name for attribute in attrs.fields(Score))
@@ -112,7 +113,7 @@ def eval_scores(
     simple, groups = _split(metrics)
     results: list[EvalScore] = []
     if simple or not groups:
-        scored = [score for score in scores if not is_unscored(score.score.value)]
+        scored = picked(scores, lambda score: not is_unscored(score.score.value))
         results.append(_result(scorer.name, scored, len(scores), _listed_metrics(scored, simple), scorer, reducer))
     for group in groups:
         for key, wanted in _keys(group, scores).items():
@@ -272,7 +273,7 @@ def _result(
     )
 
 
-def _listed_metrics(scores: list[SampleScore], metrics: Sequence[Metric]) -> dict[str, EvalMetric]:
+def _listed_metrics(scores: Sequence[SampleScore], metrics: Sequence[Metric]) -> dict[str, EvalMetric]:
     made: dict[str, EvalMetric] = {}
     for metric in metrics:
         name = _name(metric)
@@ -282,7 +283,7 @@ def _listed_metrics(scores: list[SampleScore], metrics: Sequence[Metric]) -> dic
     return made
 
 
-def _keyed_metrics(scores: list[SampleScore], metrics: Sequence[Metric]) -> dict[str, EvalMetric]:
+def _keyed_metrics(scores: Sequence[SampleScore], metrics: Sequence[Metric]) -> dict[str, EvalMetric]:
     made: dict[str, EvalMetric] = {}
     for metric in metrics:
         name = _name(metric)
@@ -324,7 +325,7 @@ def _unused(name: str, taken: Mapping[str, Any]) -> str:
     return free
 
 
-def _value(metric: Metric, scores: list[SampleScore]) -> Value:
+def _value(metric: Metric, scores: Sequence[SampleScore]) -> Value:
     if scores:
         try:
             return _call(metric, scores)
@@ -340,10 +341,18 @@ def _value(metric: Metric, scores: list[SampleScore]) -> Value:
     return value if isinstance(value, Mapping) and value else math.nan
 
 
-def _call(metric: Metric, scores: list[SampleScore]) -> Value:
+def _call(metric: Metric, scores: Sequence[SampleScore]) -> Value:
     of_scores: Any = metric
-    value: Value = of_scores([score.score for score in scores] if _takes_scores(metric) else scores)
+    given: Any = mapped(scores, lambda score: score.score) if _takes_scores(metric) else scores
+    if isinstance(given, OnDemand) and not _is_own(metric):
+        given = list(given)
+    value: Value = of_scores(given)
     return value
+
+
+def _is_own(metric: Metric) -> bool:
+    """Whether it is one of proctor's, which look at scores one after the other and take any sequence."""
+    return str(getattr(metric, "__module__", "")).startswith("proctor.")
 
 
 def _takes_scores(metric: Metric) -> bool:

@@ -371,7 +371,8 @@ def ideal_makespan(plans: Sequence[TaskPlan], provider: SimulatedProvider) -> fl
             back = now + answer.duration + there_and_back
             heappush(events, (back, next(numbers), functools.partial(provider.leave, answer, back)))
             heappush(
-                events, (back, next(numbers), functools.partial(answered, back, answer, made, admission, steps, attempt))
+                events,
+                (back, next(numbers), functools.partial(answered, back, answer, made, admission, steps, attempt)),
             )
         return math.inf
 

@@ -294,9 +294,7 @@ class SimulatedProvider:
         elif traits.knee is not None and self.in_flight > traits.knee:
             duration *= (self.in_flight / traits.knee) ** traits.steepness
         stamped = traits.headers and not traits.at_completion and status is Status.OK
-        return Answer(
-            request=request, status=status, duration=duration, quota=self._headers(now) if stamped else ()
-        )
+        return Answer(request=request, status=status, duration=duration, quota=self._headers(now) if stamped else ())
 
     def _refuse(self, request: Request, now: float, wait: float, dimension: Dimension | None) -> Answer:
         traits = self.traits

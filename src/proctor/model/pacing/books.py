@@ -1,4 +1,11 @@
-"""The books of a pacer: what each call is expected to cost, what was spent, what is left of every rate."""
+"""The books of a pacer: what each call is expected to cost, what was spent, what is left of every rate.
+
+There are rates that the user declared, mirrors of those that the provider shows in headers (one for each dimension and
+period), and one that is learned from refusals. What a call costs of a declared or a learned rate is debited when it is
+sent, by expectation, and corrected when it is known. Of a mirror only what the provider counts then is debited, or the
+readings would not agree: output that is counted as it is produced is debited when the call is complete, and until then
+something is kept free for the calls in flight.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +31,11 @@ MOST_OFF: Final = 4.0  # times its count that an input is taken to come to at mo
 OUTSTANDING: Final = 0.3  # of a bucket that is kept free at most for the output of calls in flight
 
 
+def _of(index: int, tokens: float, output: float) -> float:
+    """The part of a call's cost that a dimension counts."""
+    return (1.0, tokens, output, tokens + output)[index]
+
+
 @define(eq=False)
 class Books:
     """All rates and what was spent of them.
@@ -32,6 +44,7 @@ class Books:
         input, output: mean tokens of a call; output 0 before any was seen.
         ratio, doubt: what inputs come to by what they were counted as, on average, and the mean deviation from that.
         held: output that is expected of calls in flight.
+        learned: the rate that is learned from refusals.
     """
 
     config: PacingConfig
@@ -41,14 +54,14 @@ class Books:
     ratio: float = field(default=1.0, init=False)
     doubt: float = field(default=0.0, init=False)
     held: float = field(default=0.0, init=False)
-    buckets: list[Bucket] = field(factory=list, init=False)
     learned: Learned = field(factory=lambda: Learned(REQUESTS), init=False)
-    _mirrors: list[Mirror | None] = field(factory=lambda: [None] * 4, init=False)
+    _declared: list[Bucket] = field(factory=list, init=False)
+    _mirrors: list[Mirror] = field(factory=list, init=False)
     _sums: list[float] = field(factory=lambda: [0.0] * 4, init=False)
     _outputs: int = field(default=0, init=False)
     _inputs: int = field(default=0, init=False)
     _dominant: float = field(default=0.0, init=False)
-    _closed: set[int] = field(factory=set, init=False)
+    _closed: frozenset[int] = field(default=frozenset(), init=False)
 
     def __attrs_post_init__(self) -> None:
         self.configure(self.config, self.now)
@@ -56,24 +69,37 @@ class Books:
     def configure(self, config: PacingConfig, now: float) -> None:
         """Take declared rates; what was learned stays unless the window is static now."""
         self.config = config
-        declared = (
+        rates = (
             config.requests_per_minute,
             config.input_tokens_per_minute,
             config.output_tokens_per_minute,
             config.tokens_per_minute,
         )
-        self._closed = {index for index, rate in enumerate(declared) if rate is not None and rate <= 0}
-        if config.max_connections is not None:
-            self._closed = {REQUESTS, INPUT, OUTPUT, TOTAL}
+        if config.max_connections is None:
+            self._closed = frozenset(index for index, rate in enumerate(rates) if rate is not None and rate <= 0)
+        else:
+            self._closed = frozenset((REQUESTS, INPUT, OUTPUT, TOTAL))
             self.learned = Learned(REQUESTS)
-        self._mirrors = [None if index in self._closed else mirror for index, mirror in enumerate(self._mirrors)]
-        self.buckets = [Bucket(i, rate / 60, now) for i, rate in enumerate(declared) if rate is not None and rate > 0]
-        self.buckets.extend(mirror for mirror in self._mirrors if mirror is not None)
+        self._mirrors = [mirror for mirror in self._mirrors if mirror.index not in self._closed]
+        known = {bucket.index: bucket for bucket in self._declared}
+        self._declared = []
+        for index, rate in enumerate(rates):
+            if rate is not None and rate > 0:
+                bucket = Bucket(index, rate / 60, now)
+                if index in known:  # a new number is no new minute
+                    known[index].advance(now)
+                    bucket.level = min(bucket.capacity, known[index].level)
+                self._declared.append(bucket)
+
+    @property
+    def shown(self) -> bool:
+        """Whether the provider shows any quota."""
+        return bool(self._mirrors)
 
     @property
     def rate_is_known(self) -> bool:
         """Whether any rate paces what is sent."""
-        return bool(self.buckets) or self.learned.rate is not None
+        return bool(self._mirrors or self._declared) or self.learned.rate is not None
 
     # -- before a call leaves
 
@@ -88,23 +114,26 @@ class Books:
             return self.output
         return UNSEEN_OUTPUT if max_output_tokens is None else max_output_tokens / 4
 
-    def when(self, input_tokens: float, output: float, now: float) -> float:
-        """When a call of this cost fits every rate; `now` or earlier if it does."""
+    def when(self, input_tokens: float, max_output_tokens: int | None, now: float) -> float:
+        """When a call fits every rate; `now` or earlier if it does."""
         at = -math.inf
+        if not self._mirrors and not self._declared:
+            return at
         tokens = input_tokens * (self.ratio + DOUBTS * self.doubt)
-        counted_late = not self.config.reserves_max_tokens
-        for bucket in self.buckets:
-            index = bucket.index
-            cost = 1.0
-            if index == INPUT:
+        output = self.expected_output(max_output_tokens)
+        held = 0.0 if self.config.reserves_max_tokens else self.held
+        for mirror in self._mirrors:
+            index = mirror.index
+            if index == REQUESTS:
+                cost = 1.0
+            elif index == INPUT:
                 cost = tokens
-            elif index != REQUESTS:
-                cost = output if index == OUTPUT else tokens + output
-                if counted_late and bucket is self._mirrors[index]:
-                    cost += min(self.held, OUTSTANDING * bucket.capacity)
-            fits = bucket.when(cost, now)
-            if fits > at:
-                at = fits
+            else:
+                cost = _of(index, tokens, output) + min(held, OUTSTANDING * mirror.capacity)
+            fits = mirror.when(cost, now)
+            at = max(at, fits)
+        for bucket in self._declared:
+            at = max(at, bucket.when(_of(bucket.index, tokens, output), now))
         return at
 
     # -- a call leaves
@@ -115,13 +144,14 @@ class Books:
         Returns:
             Seconds to leave until the next one, and what it costs in mean calls.
         """
-        tokens, output = ticket.call.input_tokens * self.ratio, self.expected_output(ticket.call.max_output_tokens)
-        self._inputs += 1
-        self.input += max(1 / self._inputs, SLOWEST_AVERAGE) * (ticket.call.input_tokens - self.input)
-        typical = self._typical_output(ticket.call.max_output_tokens)
+        call = ticket.call
+        tokens, output = call.input_tokens * self.ratio, self.expected_output(call.max_output_tokens)
+        typical = self._typical_output(call.max_output_tokens)
         at_once = output if self.config.reserves_max_tokens else 0.0
+        self._inputs += 1
+        self.input += max(1 / self._inputs, SLOWEST_AVERAGE) * (call.input_tokens - self.input)
         ticket.output = output
-        ticket.costs = costs = [1.0, tokens, at_once, tokens + at_once]
+        ticket.costs = costs = (1.0, tokens, at_once, tokens + at_once)
         sums = self._sums
         sums[REQUESTS] += 1.0
         sums[INPUT] += tokens
@@ -130,65 +160,60 @@ class Books:
         ticket.sums = sums.copy()
         self.held += output
         gap = dominant = 0.0
-        for bucket in self.buckets:
-            index = bucket.index
-            mirror = self._mirrors[index]
-            bucket.spend(costs[index] if mirror is bucket else self._of(index, tokens, output))
-            cost = self._of(index, tokens, typical)
-            if mirror is bucket:
-                mirror.mean_cost += SLOWEST_AVERAGE * (cost - mirror.mean_cost)
-            least = bucket.gap(cost)
-            if least > gap:
-                gap = least
-            if cost > dominant * bucket.eff:
-                dominant = cost / bucket.eff
-        ticket.marks = [0.0 if mirror is None else mirror.level - mirror.corrected for mirror in self._mirrors]
+        marks = {}
+        for mirror in self._mirrors:
+            index = mirror.index
+            cost = _of(index, tokens, typical)
+            gap = max(gap, mirror.gap(cost))
+            mirror.level -= costs[index]
+            marks[mirror] = mirror.level - mirror.corrected
+            mirror.mean_cost += SLOWEST_AVERAGE * (cost - mirror.mean_cost)
+            dominant = max(dominant, cost / mirror.eff)
+        ticket.marks = marks
+        for bucket in self._declared:
+            bucket.level -= _of(bucket.index, tokens, output)
+            cost = _of(bucket.index, tokens, typical)
+            gap = max(gap, bucket.gap(cost))
+            dominant = max(dominant, cost / bucket.eff)
         learned = self.learned
-        ticket.admitted = learned.sent
-        cost = self._of(learned.index, tokens, output)
+        cost = _of(learned.index, tokens, output)
         if learned.rate is not None:
             gap = max(gap, cost / learned.pace())
-        learned.spend(cost, now)
+        ticket.admitted = learned.spend(cost, now)
         if dominant == 0.0:
             return gap, 1.0
         self._dominant = dominant if self._dominant == 0.0 else self._dominant + 0.02 * (dominant - self._dominant)
         return gap, dominant / self._dominant
 
-    @staticmethod
-    def _of(index: int, tokens: float, output: float) -> float:
-        return (1.0, tokens, output, tokens + output)[index]
-
     # -- what it came to
 
     def settle(self, ticket: Ticket, usage: Usage) -> None:
         """A call succeeded and used so much."""
+        used = usage.output_tokens
         self.held -= ticket.output
         self._outputs += 1
-        self.output += max(1 / self._outputs, SLOWEST_AVERAGE) * (usage.output_tokens - self.output)
+        self.output += max(1 / self._outputs, SLOWEST_AVERAGE) * (used - self.output)
         spared_input = 0.0
         if usage.input_tokens > 0:
             spared_input = ticket.costs[INPUT] - usage.input_tokens
             self._calibrate(ticket.call.input_tokens, usage.input_tokens)
-        spared_output = ticket.output - usage.output_tokens
+        spared_output = ticket.output - used
         reserves = self.config.reserves_max_tokens
-        used = usage.output_tokens
-        for bucket in self.buckets:
-            index = bucket.index
-            if index == REQUESTS:
-                continue
-            mirror = self._mirrors[index]
-            if mirror is not bucket:
-                bucket.give_back(self._of(index, spared_input, spared_output))
-                continue
-            if index != OUTPUT:
+        late = -spared_output if reserves else float(used)
+        for mirror in self._mirrors:
+            index = mirror.index
+            if index in {INPUT, TOTAL}:
                 mirror.settle(spared_input)
-            if index != INPUT and reserves:
-                mirror.settle(spared_output)
-            elif index != INPUT:
-                mirror.spend(used)
+            if index in {OUTPUT, TOTAL}:
+                if reserves:
+                    mirror.settle(spared_output)
+                else:
+                    mirror.level -= used
+        for bucket in self._declared:
+            if bucket.index != REQUESTS:
+                bucket.give_back(_of(bucket.index, spared_input, spared_output))
         sums = self._sums
         sums[INPUT] -= spared_input
-        late = -spared_output if reserves else used
         sums[OUTPUT] += late
         sums[TOTAL] += late - spared_input
 
@@ -206,85 +231,99 @@ class Books:
         """A call was refused or never sent: it cost nothing."""
         self.held -= ticket.output
         costs, sums = ticket.costs, self._sums
-        tokens, output = costs[INPUT], ticket.output
-        for bucket in self.buckets:
-            mirror = self._mirrors[bucket.index]
-            if mirror is bucket:
-                mirror.settle(costs[bucket.index])
-            else:
-                bucket.give_back(self._of(bucket.index, tokens, output))
+        for mirror in self._mirrors:
+            mirror.settle(costs[mirror.index])
+        for bucket in self._declared:
+            bucket.give_back(_of(bucket.index, costs[INPUT], ticket.output))
         for index in range(4):
             sums[index] -= costs[index]
-        self.learned.refused(self._of(self.learned.index, tokens, output))
+        self.learned.refused(_of(self.learned.index, costs[INPUT], ticket.output))
+
+    # -- refusals
 
     def gap(self) -> float:
         """Seconds that a learned rate leaves between two calls; 0 without one."""
         learned = self.learned
         if learned.rate is None:
             return 0.0
-        return self._of(learned.index, self.input * self.ratio, self.output) / learned.rate
+        return _of(learned.index, self.input * self.ratio, self.output) / learned.rate
 
     def learn(self, ticket: Ticket, now: float) -> float:
         """A block of refusals begins with this call, which is refunded already; returns the learned rate (a second)."""
         learned = self.learned
-        cost = self._of(learned.index, ticket.costs[INPUT], ticket.output)
+        cost = _of(learned.index, ticket.costs[INPUT], ticket.output)
         return learned.block(ticket.sent_at, ticket.admitted + cost, now)
+
+    def explains(self, ticket: Ticket, index: int | None, now: float) -> bool:
+        """Whether a call that is refunded was refused for a quota that the provider shows.
+
+        Args:
+            index: of the dimension that the provider named; None if it named none, then of a quota nearly used up.
+        """
+        for mirror in self._mirrors:
+            mirror.advance(now)
+            scarce = mirror.level < max(3 * mirror.mean_cost, 0.1 * mirror.capacity)
+            if mirror.index == index or (index is None and scarce):
+                mirror.refused(max(1.0, ticket.costs[mirror.index]))
+                return True
+        return False
 
     # -- headers
 
-    def read(
-        self, ticket: Ticket, quota: Sequence[QuotaReading], latest: int, now: float
-    ) -> list[QuotaReading]:
-        """Take what the headers of an answer say, when `latest` is the number of the last send.
+    def read(self, ticket: Ticket, quota: Sequence[QuotaReading], now: float) -> list[QuotaReading]:
+        """Take what the headers of an answer say.
 
         Returns:
             The readings of limits that were not known before.
         """
         fresh = []
+        shown: set[tuple[int, float]] = set()
         for reading in quota:
             index = INDEX.get(reading.dimension)
             if index is None or index in self._closed or not _sensible(reading):
                 continue
-            mirror = self._mirrors[index]
-            elapsed, spent = now - ticket.sent_at, self._sums[index] - ticket.sums[index]
-            if mirror is None:
-                mirror = Mirror(index, reading.limit / reading.window, now)
-                mirror.begin(reading, ticket.number, latest, reading.remaining - spent + elapsed * mirror.rate)
-                mirror.mean_cost = max(1.0, self._of(index, self.input, self.output))
-                self._mirrors[index] = mirror
-                self.buckets.append(mirror)
+            shown.add((index, reading.window))
+            for mirror in self._mirrors:
+                if mirror.index == index and mirror.window == reading.window:
+                    self._compare(mirror, reading, ticket, now)
+                    break
+            else:
+                self._begin(index, reading, ticket, now)
                 fresh.append(reading)
-                continue
-            mirror.advance(now)
-            if ticket.number > mirror.began:
-                expected = ticket.marks[index] + mirror.corrected
-            else:  # sent before there was a mirror to keep a mark of
-                expected = mirror.level + spent - elapsed * mirror.eff
-            stamp = (ticket.sent_at, ticket.sums[index])
-            if mirror.at_completion:
-                stamp = (now, self._sums[index])
-            mirror.read(reading, ticket.number, expected, stamp, now)
+        if len(self._mirrors) > len(shown):
+            self._drop_unshown(shown, ticket.number)
         return fresh
 
-    def emptied(self, index: int) -> bool:
-        """The provider says that nothing is left of a quota; whether it is one that it shows."""
-        mirror = self._mirrors[index]
-        if mirror is not None:
-            mirror.emptied()
-        return mirror is not None
+    def _compare(self, mirror: Mirror, reading: QuotaReading, ticket: Ticket, now: float) -> None:
+        mirror.advance(now)
+        index = mirror.index
+        mark = ticket.marks.get(mirror)
+        if mark is not None:
+            expected = mark + mirror.corrected
+        else:  # sent before there was a mirror to keep a mark of
+            expected = mirror.level + self._sums[index] - ticket.sums[index] - (now - ticket.sent_at) * mirror.eff
+        stamp = (now, self._sums[index]) if mirror.at_completion else (ticket.sent_at, ticket.sums[index])
+        mirror.read(reading, ticket.number, expected, stamp, now)
 
-    def explained(self, now: float) -> bool:
-        """Whether a refusal is no surprise: some quota that the provider shows is nearly used up."""
-        for mirror in self._mirrors:
-            if mirror is not None:
-                mirror.advance(now)
-                if mirror.level < max(3 * mirror.mean_cost, 0.1 * mirror.capacity):
-                    return True
-        return False
+    def _begin(self, index: int, reading: QuotaReading, ticket: Ticket, now: float) -> None:
+        mirror = Mirror(index, reading.limit / reading.window, now)
+        elapsed, spent = now - ticket.sent_at, self._sums[index] - ticket.sums[index]
+        mirror.begin(reading, ticket.number, reading.remaining - spent + elapsed * mirror.rate)
+        mirror.mean_cost = max(1.0, _of(index, self.input, self.output))
+        self._mirrors.append(mirror)
+
+    def _drop_unshown(self, shown: set[tuple[int, float]], number: int) -> None:
+        """The limits of a dimension are those that its latest answer shows."""
+        told = {index for index, _ in shown}
+        self._mirrors = [
+            mirror
+            for mirror in self._mirrors
+            if mirror.index not in told or (mirror.index, mirror.window) in shown or mirror.newest > number
+        ]
 
     def statistics(self, now: float) -> tuple[RateStatistics, ...]:
         """All rates as they are now."""
-        rates = [bucket.statistics(now) for bucket in self.buckets]
+        rates = [bucket.statistics(now) for bucket in (*self._declared, *self._mirrors)]
         if self.learned.rate is not None:
             rates.append(self.learned.statistics())
         return tuple(rates)

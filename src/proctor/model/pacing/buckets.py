@@ -18,18 +18,16 @@ mark, which is noticed.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from attrs import define, field
 
 from proctor.model.pacing.values import Dimension, QuotaReading, RateStatistics
 
-if TYPE_CHECKING:
-    from proctor.model.pacing.queue import Ticket
-
 DIMENSIONS: Final = (Dimension.REQUESTS, Dimension.INPUT_TOKENS, Dimension.OUTPUT_TOKENS, Dimension.TOKENS)
 INDEX: Final = {dimension: index for index, dimension in enumerate(DIMENSIONS)}
 
+MINUTE: Final = 60.0
 CLOSE: Final = 1e-6  # units by which rounding may be wrong
 CATCH_UP: Final = 4.0  # times the sustained rate at which what is left may be spent
 BURST: Final = 1.0  # seconds of a declared rate that may be sent at once
@@ -40,6 +38,8 @@ READINGS_TO_JUDGE: Final = 30  # before it is decided when the provider stamps
 SMOOTH: Final = 0.1
 SLOWEST: Final = 0.02  # of the provider's rate that we take to be ours at least
 CONTESTED: Final = 0.97  # of the rate; below it somebody else drinks from the bucket
+UNTOLD: Final = 0.5  # of the rest of the rate that is tried when readings cannot show it
+LESS: Final = 0.75  # of what we took to be ours, when a call was refused
 PERIOD: Final = 3.0  # seconds at least between two estimates of what is ours
 PERIOD_CALLS: Final = 20
 STILL: Final = 4.0  # seconds of the rate that must be spent before a reset that does not move means a window
@@ -82,12 +82,8 @@ class Bucket:
         return now if missing <= CLOSE else now + missing / self.eff
 
     def gap(self, cost: float) -> float:
-        """Seconds to leave after a call of this cost."""
+        """Seconds to leave after a call of this cost, which is not debited yet."""
         return cost / (CATCH_UP * self.eff)
-
-    def spend(self, cost: float) -> None:
-        """A call is sent, or what it came to is higher than what was debited."""
-        self.level -= cost
 
     def give_back(self, cost: float) -> None:
         """What was debited was not used."""
@@ -107,7 +103,7 @@ class Mirror(Bucket):
 
     Attributes:
         corrected: the sum of all corrections. error: mean absolute error of readings.
-        newest: the send whose reading was used last. began: the last send that has no mark. reset_at: when the window is full again; None for a bucket.
+        newest: the send whose reading was used last. reset_at: when the window is full again; None for a bucket.
     """
 
     source: str = "headers"
@@ -115,7 +111,6 @@ class Mirror(Bucket):
     error: float = field(default=0.0, init=False)
     mean_cost: float = field(default=1.0, init=False)
     newest: int = field(default=-1, init=False)
-    began: int = field(default=-1, init=False)
     reset_at: float | None = field(default=None, init=False)
     window: float = field(default=60.0, init=False)
     at_completion: bool = field(default=False, init=False)
@@ -125,15 +120,16 @@ class Mirror(Bucket):
     _since: float = field(default=0.0, init=False)
     _found: float = field(default=0.0, init=False)
     _filled: bool = field(default=False, init=False)
+    _told: bool = field(default=False, init=False)
     _still: tuple[float, float, float, float] | None = field(default=None, init=False)
 
-    def begin(self, reading: QuotaReading, number: int, latest: int, level: float) -> None:
-        """Take over the first reading, of send `number`, when `latest` was the last send."""
+    def begin(self, reading: QuotaReading, number: int, level: float) -> None:
+        """Take over the first reading, of send `number`, from which `level` follows for now."""
         self.rate = self.eff = reading.limit / reading.window
         self.window = reading.window
         self.capacity = min(reading.limit, max(reading.remaining + 1, LEAST_CAPACITY * self.rate))
         self.level = min(self.capacity, level)
-        self.newest, self.began = number, latest
+        self.newest = number
         self._since = self.at
 
     def advance(self, now: float) -> None:
@@ -160,23 +156,18 @@ class Mirror(Bucket):
 
     def gap(self, cost: float) -> float:
         if self.reset_at is not None or self.eff >= CONTESTED * self.rate:
-            return cost / (CATCH_UP * self.eff)
+            # Of a day's quota as much may go in a minute as is left.
+            return cost / max(CATCH_UP * self.eff, self.level / MINUTE)
         fullness = self.level / min(5.0 * self.rate, 0.6 * self.capacity)
         return cost / (self.rate * min(CATCH_UP, max(0.05, fullness)))
-
-    def spend(self, cost: float) -> None:
-        self.level -= cost
 
     def settle(self, difference: float) -> None:
         """A call came to `difference` less than was debited when it was sent: also for the marks made since."""
         self.level += difference
         self.corrected += difference
-        if self.level > self.capacity:
-            self.level = self.capacity
+        self.level = min(self.level, self.capacity)
 
-    def read(
-        self, reading: QuotaReading, number: int, expected: float, stamp: tuple[float, float], now: float
-    ) -> None:
+    def read(self, reading: QuotaReading, number: int, expected: float, stamp: tuple[float, float], now: float) -> None:
         """Correct the level by what the answer to a send says; what it came to is settled already.
 
         Args:
@@ -185,6 +176,8 @@ class Mirror(Bucket):
         """
         if not self.at_completion and number <= self.newest:
             return
+        if self._of_old_window(reading, stamp[0]):
+            return
         self.newest = max(self.newest, number)
         self._learn_limits(reading)
         at_send, at_arrival = _difference(reading.remaining, expected), _difference(reading.remaining, self.level)
@@ -192,22 +185,30 @@ class Mirror(Bucket):
         error = at_arrival if self.at_completion else at_send
         if reading.remaining < 1.0:
             error = min(error, 0.0)
+        else:
+            self._told = True
         self.error += SMOOTH * (abs(error) - self.error)
         self.level += error
         self.corrected += error
         self._found += error
-        if self.level > self.capacity:
-            self.level = self.capacity
+        self.level = min(self.level, self.capacity)
         self._watch_reset(reading, *stamp)
         self._estimate(now)
         self.margin = min(max(2 * self.mean_cost, 4 * self.error, JITTER * self.rate), MOST_MARGIN * self.capacity)
 
-    def emptied(self) -> None:
-        """A call was refused for this quota: nothing is left, whatever the books say."""
-        if self.level > 0.0:
-            self.corrected -= self.level
-            self._found -= self.level
-            self.level = 0.0
+    def refused(self, cost: float) -> None:
+        """A call of this cost was refused for it, though by the books it fitted: somebody else drinks from it."""
+        if self.level > cost:
+            self.corrected -= self.level - cost
+            self._found -= self.level - cost
+            self.level = cost
+        if self.reset_at is None:
+            self.eff = max(SLOWEST * self.rate, LESS * self.eff)
+
+    def _of_old_window(self, reading: QuotaReading, stamped_at: float) -> bool:
+        if self.reset_at is None or reading.reset_after is None:
+            return False
+        return stamped_at + reading.reset_after < self.reset_at - 0.5 * self.window
 
     def _learn_limits(self, reading: QuotaReading) -> None:
         rate = reading.limit / reading.window
@@ -218,24 +219,30 @@ class Mirror(Bucket):
         self.capacity = max(self.capacity, reading.remaining + 1)
 
     def _judge(self, at_send: float, at_arrival: float) -> None:
-        """Which of the two errors is the smaller in the long run."""
-        if self._read > READINGS_TO_JUDGE:
-            return
+        """Which of the two errors is the smaller in the long run: that tells when the provider stamps."""
         self._read += 1
         self._error_at_send += abs(at_send)
         self._error_at_arrival += abs(at_arrival)
-        if self._read == READINGS_TO_JUDGE:
-            self.at_completion = self._error_at_arrival < 0.5 * self._error_at_send
+        if self._read % READINGS_TO_JUDGE:
+            return
+        if self.at_completion:
+            self.at_completion = self._error_at_send > self._error_at_arrival
+        else:
+            worth = READINGS_TO_JUDGE * (1 + self.mean_cost)
+            self.at_completion = self._error_at_send > max(worth, 2 * self._error_at_arrival)
+        self._error_at_send = self._error_at_arrival = 0.0
 
     def _estimate(self, now: float) -> None:
         """How much of the rate is ours: what we refilled by our books and had to correct."""
         elapsed = now - self._since
         if elapsed < max(PERIOD, PERIOD_CALLS * self.mean_cost / self.rate):
             return
-        if not self._filled and self.reset_at is None:
-            ours = (self.eff * elapsed + self._found) / elapsed
+        if self.reset_at is None:
+            ours = self.eff if self._filled else self.eff + self._found / elapsed
+            if self._filled or not self._told:  # full, or nothing left in any reading: there may be more
+                ours += UNTOLD * (self.rate - self.eff)
             self.eff += 0.5 * (min(self.rate, max(SLOWEST * self.rate, ours)) - self.eff)
-        self._since, self._found, self._filled = now, 0.0, False
+        self._since, self._found, self._filled, self._told = now, 0.0, False, False
 
     def _watch_reset(self, reading: QuotaReading, time: float, total: float) -> None:
         """A bucket refills, and is full the later the more is spent; a window does neither and ends when it ends.
@@ -256,8 +263,8 @@ class Mirror(Bucket):
             return
         refilled = spent + reading.remaining - remained
         if abs(reset_at - reset_then) < 0.25 * spent / self.rate and refilled < 0.25 * elapsed * self.rate:
-            self.reset_at = reset_at
-            self.capacity = max(self.capacity, reading.limit)
+            self.reset_at = reset_at + JITTER
+            self.capacity, self.eff = max(self.capacity, reading.limit), self.rate
         elif refilled > 0.5 * elapsed * self.rate:
             self.reset_at = None
         self._still = seen

@@ -49,8 +49,9 @@ class Learned:
     _failed_at: float | None = field(default=None, init=False)
     _patience: float = field(default=1.0, init=False)
 
-    def spend(self, cost: float, now: float) -> None:
-        """A call is sent."""
+    def spend(self, cost: float, now: float) -> float:
+        """A call is sent; returns the units sent before it."""
+        before = self.sent
         self.sent += cost
         recent = self._recent
         recent.append((now, self.sent - self.back))
@@ -58,6 +59,7 @@ class Learned:
             recent.popleft()
         if self.rate is not None:
             self.clock += cost / self.pace()
+        return before
 
     def refused(self, cost: float) -> None:
         """A call that was sent was not admitted."""

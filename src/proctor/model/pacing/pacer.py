@@ -68,6 +68,8 @@ class Pacer:
         self._of_calls = False
         self._config = config
         self._window.configure(config.max_connections, config.adaptive)
+        if self._books.rate_is_known:
+            self._window.rate_is_known()
 
     # -- the line
 
@@ -298,16 +300,12 @@ class Pacer:
         if pause.probing and pause.probe is not None:
             return math.inf
         at = self._next_send
-        if pause.until > at:
-            at = pause.until
+        at = max(at, pause.until)
         if self._in_flight >= window.size:
             grows = window.grows_at()
             at = max(at, math.inf if grows is None else grows)
-        if books.buckets:
-            fits = books.when(input_tokens, books.expected_output(max_output_tokens), now)
-            if fits > at:
-                at = fits
-        return at
+        fits = books.when(input_tokens, max_output_tokens, now)
+        return fits if fits > at else at
 
     def _send(self, ticket: Ticket, now: float) -> None:
         gap, cost = self._books.spend(ticket, now)
@@ -338,7 +336,7 @@ class Pacer:
         self._lines.leave(ticket)
 
     def _read(self, ticket: Ticket, quota: Sequence[QuotaReading], now: float) -> None:
-        for reading in self._books.read(ticket, quota, self._sends - 1, now):
+        for reading in self._books.read(ticket, quota, now):
             if self._window.signal is Signal.UNKNOWN:
                 self._window.signal = Signal.QUOTA  # who shows a quota has one
             per_minute = reading.limit / reading.window * 60
@@ -346,14 +344,14 @@ class Pacer:
             self._window.rate_is_known()
 
     def _reopen(self, now: float) -> None:
-        self._pause.admitted()
+        self._pause.admitted(now)
         self._decided("resume", 0.0, "a probe was admitted")
 
     def _block(self, ticket: Ticket, dimension: Dimension | None, now: float) -> None:
         """A block of refusals begins: what does it tell?"""
         books, window = self._books, self._window
         index = INDEX.get(dimension) if dimension is not None else None
-        explained = books.emptied(index) if index is not None else dimension is None and books.explained(now)
+        explained = dimension is not Dimension.CONCURRENCY and books.explains(ticket, index, now)
         self._of_calls = dimension is Dimension.CONCURRENCY
         if dimension is None and not explained and window.signal is not Signal.QUOTA and not window.static:
             self._of_calls = window.is_of_calls(self._in_flight)
@@ -366,10 +364,10 @@ class Pacer:
             return
         if window.slow_start_ends():
             self._decided("window", window.size, "429")
-        if explained or window.static or (self._pause.streak > 1 and books.learned.rate is not None):
+        if explained or window.static or (self._pause.again and books.learned.rate is not None):
             return  # a second block in a row says that the pause was too short, nothing of a rate
         self._unexplained += 1
-        if books.buckets and self._unexplained < UNEXPLAINED:
+        if books.shown and self._unexplained < UNEXPLAINED:
             return
         self._decided("rate", books.learn(ticket, now) * 60, "learned from a 429", dimension or Dimension.REQUESTS)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from attrs import define, field
+from attrs import define
 
 from proctor.model.pacing.queue import Ticket
 
@@ -43,11 +43,12 @@ class Pause:
     probe: Ticket | None = None
     blocks: int = 0
     round_trip: float = 0.0
+    again: bool = False
     _noticed: int = -1
+    _lasted: float = 0.0
+    _resumed: float = -math.inf
 
-    def refused(
-        self, ticket: Ticket, latest: int, retry_after: float | None, gap: float, now: float
-    ) -> float | None:
+    def refused(self, ticket: Ticket, latest: int, retry_after: float | None, gap: float, now: float) -> float | None:
         """A call was refused, when `latest` was the number of the last send and sends were to be `gap` seconds apart.
 
         Returns:
@@ -59,12 +60,14 @@ class Pause:
             self.probe = None
         if ticket.number <= self._noticed:
             return None
-        between = ticket.number - self._noticed - 1
-        self.streak = self.streak + 1 if self.streak and between < A_FEW else 1
+        self.again = bool(self.streak) and ticket.number - self._noticed - 1 < A_FEW
+        short = now - self._resumed < self._lasted
+        self.streak = self.streak + 1 if self.again or short else 1
         self._noticed = latest
         self.blocks += 1
         pause = self._length(retry_after, gap)
         self.until = max(self.until, now + pause)
+        self._lasted, self._resumed = pause, self.until
         if self.streak > 1:
             self.probing = True
         return pause
@@ -88,12 +91,12 @@ class Pause:
         at = self.reopens_at()
         if at is None or now < at:
             return False
-        self.admitted()
+        self.admitted(now)
         return True
 
-    def admitted(self) -> None:
+    def admitted(self, now: float) -> None:
         """A probe was admitted: all may leave again."""
-        self.probing, self.probe, self.streak = False, None, 0
+        self.probing, self.probe, self._resumed = False, None, now
 
     def gone(self, ticket: Ticket) -> None:
         """A call that was out is so no longer, and nothing is known of its admission."""

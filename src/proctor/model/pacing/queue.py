@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from enum import Enum
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import define, field
 
 from proctor.model.pacing.values import Call
+
+if TYPE_CHECKING:
+    from proctor.model.pacing.buckets import Mirror
 
 FIRST: Final = 0  # of calls that came back, before those that did not
 NEW: Final = 1
@@ -65,8 +68,8 @@ class Ticket:
         arrival: in order of arrival. first: 1 if it is the first call of its sample, else 0. place: where it is. version: of its place in a heap; earlier ones are void.
         failures: transient ones so far. charge: virtual time it was charged at its last send.
         number: of its last send. sent_at: when that was. cohort: see the window.
-        costs: what was debited for it, by dimension. marks: of the mirrors, by dimension. sums: spent by then.
-        output: tokens of output that are expected of it. learned: units it counts for what is being learned.
+        costs: what was debited for it, by dimension. marks: of the mirrors. sums: all that was spent by then.
+        output: tokens of output that are expected of it. admitted: units sent before it, for what is being learned.
     """
 
     call: Call
@@ -81,8 +84,8 @@ class Ticket:
     sent_at: float = 0.0
     cohort: int = -1
     output: float = 0.0
-    costs: list[float] = field(factory=list)
-    marks: list[float] = field(factory=list)
+    costs: tuple[float, ...] = ()
+    marks: dict[Mirror, float] = field(factory=dict)
     sums: list[float] = field(factory=list)
     admitted: float = 0.0
 
@@ -134,8 +137,7 @@ class Lines:
         self.waiting += 1
         self.firsts += ticket.first
         if line.waiting == 1:
-            if line.passed < self.virtual:
-                line.passed = self.virtual
+            line.passed = max(line.passed, self.virtual)
             self._place(line)
 
     def withdraw(self, ticket: Ticket) -> None:
@@ -174,8 +176,7 @@ class Lines:
         line.waiting -= 1
         self.waiting -= 1
         self.firsts -= ticket.first
-        if line.passed > self.virtual:
-            self.virtual = line.passed
+        self.virtual = max(self.virtual, line.passed)
         ticket.charge = cost / line.weight
         line.passed += ticket.charge
 

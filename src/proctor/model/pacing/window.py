@@ -191,7 +191,10 @@ class Window:
         self._sum += slow
         self._squares += slow * slow
         self._back += 1
-        if self._back < (BACK_AT_FIRST if self.ramping and self._best else BACK) * self._wanted or self._out < self._wanted:
+        if (
+            self._back < (BACK_AT_FIRST if self.ramping and self._best else BACK) * self._wanted
+            or self._out < self._wanted
+        ):
             return False
         mean, count = self._sum / self._back, self._back
         spread = math.sqrt(max(0.0, self._squares / count - mean * mean)) / mean
