@@ -217,3 +217,18 @@ async def test_a_requeued_lease_may_close_a_ring() -> None:
         group.start_soon(lambda: tasks.take("sooner", [a, b]))
     assert len(tasks.errors) == 1
     assert (a.used, a.waiting, b.used, b.waiting) == (0, 0, 0, 0)
+
+
+async def test_a_ring_through_a_paused_limiter_is_found_after_it_is_resumed() -> None:
+    a, b = limiters(1, 1)
+    tasks = Tasks()
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: tasks.take("one", [a, b], think=1))
+        group.start_soon(lambda: tasks.take("two", [b, a], think=1))
+        await anyio.sleep(1.5)
+        a.pause()
+        await anyio.sleep(10)
+        assert tasks.errors == []
+        a.resume()
+    assert len(tasks.errors) == 1
+    assert anyio.current_time() <= 13

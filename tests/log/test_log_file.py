@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import LogError
-from proctor.log import archive
+from proctor.log import archive, evalfile
 from proctor.log.archive import Packer, directory, find_directory
 from proctor.log.evalfile import EvalFile, wal_path
 from proctor.log.recover import reopen
@@ -23,6 +23,14 @@ LOG = Path("/logs/a.eval")
 START = b'{"version":2,"eval":{"created":"x","task":"t","model":"m","dataset":{},"config":{}},"plan":{}}'
 
 Made = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True, params=["whole", "in pieces"])
+def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test also as a log that is too large for memory: copied in pieces, directory and long members on disk."""
+    if request.param == "in pieces":
+        for name in ("WRITTEN", "SUMMARY_BYTES", "HELD"):
+            monkeypatch.setattr(evalfile, name, 100)
 
 
 def record(id: int, size: int = 40) -> Record:

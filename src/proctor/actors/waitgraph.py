@@ -9,8 +9,7 @@ A correct program must never be accused. Hence:
 - Only leases that the waiting *task itself* entered count as held by it. What it inherited is its parent's, and a
   parent may well release while its child waits.
 - A limiter is lost only if it is full, neither paused nor closed, and *every* lease on it belongs to a task that is
-  itself
-  lost: one holder that can still run will release. (So the search is for the greatest set of waits that only each other
+  itself lost: one holder that can still run will release. (So the search is for the greatest set of waits that only each other
   could end, not for a cycle.)
 - A wait ends by itself at its deadline. If the waits of a ring have different deadlines, the first to give up lets the
   others on, and nobody is accused. One deadline around them all, such as a test's, frees nobody and changes nothing.
@@ -65,13 +64,17 @@ class Wait:
         for lease in self.own:
             lease.blocked = self
         try:
-            with anyio.move_on_after(PATIENCE):
-                await self.event.wait()
-            if not self.event.is_set():
-                self.task = anyio.get_current_task().name or "a task"
-                self.deadline = anyio.current_effective_deadline()
-                check_ring(self)
-                await self.event.wait()
+            looking = True
+            while looking and not self.event.is_set():
+                with anyio.move_on_after(PATIENCE):
+                    await self.event.wait()
+                if not self.event.is_set():
+                    self.task = anyio.get_current_task().name or "a task"
+                    self.deadline = anyio.current_effective_deadline()
+                    check_ring(self)
+                    # Nobody is lost behind a paused limiter; the ring closes when it is resumed, so look once more.
+                    looking = any(lease.limiter.paused for lease in (*self.leases, *self.own))
+            await self.event.wait()
         finally:
             for lease in self.own:
                 lease.blocked = None
