@@ -198,8 +198,16 @@ def test_an_id_that_comes_twice_is_found_with_its_row(given: Any, again: Any, ro
     assert ids.add("new") is None
 
 
+@pytest.mark.parametrize("given", [range(5), [f"row-{n}" for n in range(2_000)], []])
+def test_ids_are_there_when_no_more_come(given: Any) -> None:
+    ids, _ = added(*given)
+    ids.close()
+    assert ids.of(range(len(ids))) == list(given)
+
+
 def test_ids_that_number_themselves_take_no_room() -> None:
     import sys
 
     ids, _ = added(*range(1, 100_000))
     assert sum(sys.getsizeof(getattr(ids, name)) for name in ("_text", "_ends", "_slots")) < 500
+    assert ids[50_000] == 50_001

@@ -382,3 +382,41 @@ async def test_a_log_is_valid_before_and_after(tmp_path: Path) -> None:
     [log] = await eval_async(Task([Sample("x")], solver=peeking()), "mock/m", display="none", log_dir=str(tmp_path))
     assert seen == ["started"]
     assert log.status == read_eval_log(log.location).status == "success"
+
+
+async def test_the_logs_that_are_returned_have_their_samples(tmp_path: Path) -> None:
+    [log] = await eval_async(arithmetic(), answering(), display="none", log_dir=str(tmp_path))
+    assert "It is" not in repr(log)  # nothing is read before somebody looks
+    assert [s.id for s in log.samples] == [1, 2, 3, 4]
+    assert log.samples[0].output.completion == "It is 1"
+    assert len(log.samples) == 4
+    assert [s.epoch for s in log.samples[:2]] == [1, 1]
+
+
+def test_user_code_with_asyncios_own_gather_works_on_asyncio(tmp_path: Path, backend: str) -> None:
+    """And `proctor.util.collect` does the same on both."""
+    import asyncio
+
+    from proctor.testing import run_virtual
+    from proctor.util import collect
+
+    together = collect if backend == "trio" else asyncio.gather
+    model = get_model("mock/m", custom_outputs=lambda *_: "x", latency=1.0)
+
+    @solver
+    def twice():
+        async def solve(state: TaskState, generate: Any) -> TaskState:
+            outputs = await together(model.generate("a"), model.generate("b"))
+            state.metadata["answers"] = [output.completion for output in outputs]
+            return state
+
+        return solve
+
+    async def run() -> Any:
+        task = Task([Sample("?")], solver=twice())
+        [log] = await eval_async(task, model, display="none", log_dir=str(tmp_path), max_connections=2)
+        return log.samples[0]
+
+    sample = run_virtual(backend, run)
+    assert sample.metadata["answers"] == ["x", "x"]
+    assert sample.total_time == pytest.approx(1.0)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.from_thread
 import pytest
 
 from proctor import Epochs, Task, eval_async
@@ -371,6 +372,30 @@ async def test_nothing_is_left_of_a_run(evaluate, tmp_path: Path, bytes_for_mega
             slow = get_model("mock/slow", latency=1.0)
             await evaluate(Task(json_dataset(path, shuffle=shuffle)), slow, max_dataset_memory=50)
     assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize("budget", [None, 1])
+async def test_nothing_is_left_of_a_run_that_was_cancelled_while_it_read(
+    evaluate, tmp_path: Path, budget: int | None
+) -> None:
+    path = lines(tmp_path / "d.jsonl", 2_000)
+    before = os.listdir("/proc/self/fd")
+
+    def row(record: dict[str, Any]) -> Sample:
+        if record["target"] == "500":
+            anyio.from_thread.run_sync(scope.cancel)
+        return Sample(**record)
+
+    with anyio.CancelScope() as scope:
+        await evaluate(Task(json_dataset(path, row)), "mock/m", sample_shuffle=1, max_dataset_memory=budget)
+    assert scope.cancelled_caught
+    assert os.listdir("/proc/self/fd") == before
+    assert not list(tmp_path.glob("logs/*.eval"))
+    source = Closing()
+    with anyio.move_on_after(2.2) as scope:
+        await evaluate(Task(source.samples(pause=1)), "mock/m", sample_shuffle=1, max_dataset_memory=budget)
+    assert scope.cancelled_caught
+    assert source.closed == 1
 
 
 async def test_the_budget_is_in_the_log_and_must_be_a_number_of_megabytes(evaluate) -> None:

@@ -9,8 +9,8 @@ A correct program must never be accused. Hence:
 - Only leases that the waiting *task itself* entered count as held by it. What it inherited is its parent's, and a
   parent may well release while its child waits.
 - A limiter is lost only if it is full, neither paused nor closed, and *every* lease on it belongs to a task that is
-  itself lost: one holder that can still run will release. (So the search is for the greatest set of waits that only each other
-  could end, not for a cycle.)
+  itself lost: one holder that can still run will release. (So the search is for the greatest set of waits that only
+  each other could end, not for a cycle.)
 - A wait ends by itself at its deadline. If the waits of a ring have different deadlines, the first to give up lets the
   others on, and nobody is accused. One deadline around them all, such as a test's, frees nobody and changes nothing.
 - Waits the kernel does not see (a nursery, a channel, an ask) count as able to end.

@@ -31,13 +31,14 @@ class Ids:
     _text: bytearray = field(factory=bytearray, init=False)
     _ends: array[int] = field(factory=lambda: array("Q"), init=False)
     """Where each id ends in the text, twice; plus 1 for an id that is a number."""
-    _slots: array[int] = field(factory=lambda: array("Q"), init=False)
+    _slots: array[int] | None = field(default=None, init=False)
+    """The hash table; None while the ids are a sequence, and empty when no more come."""
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, row: int) -> int | str:
-        if not self._slots:
+        if self._slots is None:
             if self._first is None or not 0 <= row < self._count:
                 raise IndexError(row)
             return self._first + row
@@ -46,7 +47,7 @@ class Ids:
 
     def of(self, rows: Iterable[int]) -> list[int | str]:
         """The ids of some rows."""
-        if not self._slots and isinstance(rows, range) and self._first is not None:
+        if self._slots is None and isinstance(rows, range) and self._first is not None:
             return list(range(self._first + rows.start, self._first + rows.stop, rows.step))
         return [self[row] for row in rows]
 
@@ -56,31 +57,41 @@ class Ids:
         Returns:
             The row that has the same id, when there is one; the id is not added then.
         """
-        if not self._slots:
+        if self._slots is None:
             if id.__class__ is int and (not self._count or id == (self._first or 0) + self._count):
                 self._first = int(id) if not self._count else self._first
                 self._count += 1
                 return None
             self._leave_sequence()
-        if (self._count + 1) * 3 > len(self._slots) * 2:
-            self._make_slots(len(self._slots) * 2)
+        slots = self._with_room()
         text = str(id)
-        slot, found = self._find(text)
+        slot, found = self._find(slots, text)
         if found is not None:
             return found
         self._append(text, is_number=id.__class__ is int)
-        self._slots[slot] = _entry(text, self._count)
+        slots[slot] = _entry(text, self._count)
         self._count += 1
         return None
+
+    def close(self) -> None:
+        """No more will be added: give up what only finds those that come twice."""
+        if self._slots is not None:
+            self._slots = array("Q")
 
     def _leave_sequence(self) -> None:
         first = self._first or 0
         for number in range(first, first + self._count):
             self._append(str(number), is_number=True)
-        slots = FEWEST
-        while slots * 2 < (self._count + 1) * 3:
-            slots *= 2
-        self._make_slots(slots)
+        self._slots = array("Q")
+
+    def _with_room(self) -> array[int]:
+        """The hash table, with room for one more."""
+        slots, wanted = self._slots or array("Q"), FEWEST
+        while wanted * 2 < (self._count + 1) * 3:
+            wanted *= 2
+        if wanted > len(slots):
+            slots = self._slots = self._made(wanted)
+        return slots
 
     def _append(self, text: str, *, is_number: bool) -> None:
         self._text += text.encode("utf-8", "surrogatepass")
@@ -90,9 +101,9 @@ class Ids:
         start = self._ends[row - 1] >> 1 if row else 0
         return self._text[start : self._ends[row] >> 1].decode("utf-8", "surrogatepass")
 
-    def _find(self, text: str) -> tuple[int, int | None]:
+    def _find(self, slots: array[int], text: str) -> tuple[int, int | None]:
         """The slot for a text, and the row that has it, if any."""
-        slots, mask = self._slots, len(self._slots) - 1
+        mask = len(slots) - 1
         sought = _entry(text, 0) >> ROW_BITS
         slot = hash(text) & mask
         while entry := slots[slot]:
@@ -101,15 +112,15 @@ class Ids:
             slot = (slot + 1) & mask
         return slot, None
 
-    def _make_slots(self, count: int) -> None:
-        self._slots = array("Q", bytes(8 * count))
-        mask = count - 1
+    def _made(self, count: int) -> array[int]:
+        slots, mask = array("Q", [0]) * count, count - 1
         for row in range(self._count):
             text = self._text_of(row)
             slot = hash(text) & mask
-            while self._slots[slot]:
+            while slots[slot]:
                 slot = (slot + 1) & mask
-            self._slots[slot] = _entry(text, row)
+            slots[slot] = _entry(text, row)
+        return slots
 
 
 def _entry(text: str, row: int) -> int:

@@ -83,6 +83,7 @@ class IterableSource(Source):
                     await checkpoint()
                 sample = next(self.iterator)
         except (StopIteration, StopAsyncIteration):
+            self.ids.close()
             self.ended = True
             return
         except Exception as error:

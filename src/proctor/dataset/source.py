@@ -116,6 +116,7 @@ class MemorySource(Source):
         """
         made = cls([])
         made.samples = list(identified(dataset, ids=made.ids))
+        made.ids.close()
         made.ended = True
         return made
 
@@ -164,6 +165,8 @@ class FileSource(Source):
             if size > BATCH_BYTES:
                 return
         self.ended = number < most
+        if self.ended:
+            self.ids.close()
 
     async def take(self, rows: Sequence[int]) -> list[Sample]:
         return await take_pages(self.pages, rows, self.run)

@@ -114,7 +114,8 @@ def eval(
             list of values (``temperature=[0, 0.5]``) is a run with each.
 
     Returns:
-        One log for each run, models outermost, in plan order. A run that failed is a log with status "error".
+        One log for each run, models outermost, in plan order. A run that failed is a log with status "error". Its
+        samples are read from the file when they are first looked at.
 
     Raises:
         UsageError: a mistake in the call; nothing was run.
@@ -214,7 +215,8 @@ async def eval_async(
             list of values (``temperature=[0, 0.5]``) is a run with each.
 
     Returns:
-        One log for each run, models outermost, in plan order. A run that failed is a log with status "error".
+        One log for each run, models outermost, in plan order. A run that failed is a log with status "error". Its
+        samples are read from the file when they are first looked at.
 
     Raises:
         UsageError: a mistake in the call; nothing was run.

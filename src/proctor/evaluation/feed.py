@@ -13,16 +13,18 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 from attrs import define, field, frozen
 
-from proctor.dataset import Dataset, Sample
+from proctor.dataset import Dataset, MemoryDataset, Sample
 from proctor.dataset.dataset import source_of
 from proctor.dataset.iterable import IterableDataset
 from proctor.dataset.paging import MB
 from proctor.dataset.source import FileSource, MemorySource, RunInThread, Source
-from proctor.dataset.streamed import StreamedDataset
+from proctor.dataset.streamed import Lazy, StreamedDataset
 from proctor.evaluation.choice import Choice
+from proctor.evaluation.ending import CLEANUP
 from proctor.evaluation.options import EvalOptions
 
 logger: Final = logging.getLogger(__name__)
@@ -61,6 +63,7 @@ class Feed:
     _choice: Choice = field(init=False)
     _order: Sequence[int] | None = field(default=None, init=False)
     """The rows that run; None while they run as they come."""
+    _opened: bool = field(default=False, init=False)
 
     async def open(self) -> None:
         """Read until the first sample is known, and everything when it must be, or when nothing bounds the memory.
@@ -70,16 +73,13 @@ class Feed:
         """
         self._choice = Choice(self.dataset, self.options)
         self.source = await open_source(self.dataset, self.budget, self.run)
-        try:
-            if not self._choice.in_order:
-                await self._read_all()
-                self._order = self._choice.order(self.source.ids)
-            elif self.source.ahead and self.budget is None:
-                await self._read_all()
-            await self._first()
-        except BaseException:
-            await self.close()
-            raise
+        self._opened = True
+        if not self._choice.in_order:
+            await self._read_all()
+            self._order = self._choice.order(self.source.ids)
+        elif self.source.ahead and self.budget is None:
+            await self._read_all()
+        await self._first()
         self._tell()
 
     async def _read_all(self) -> None:
@@ -96,7 +96,10 @@ class Feed:
         self._choice.check_start(self.source.count)
 
     async def close(self) -> None:
-        """Let go of the dataset; nothing is sent any more."""
+        """Let go of the dataset, whether opening it succeeded or not; nothing is sent any more."""
+        if not self._opened:
+            return
+        self._opened = False
         try:
             await self.source.aclose()
         except Exception:
@@ -191,7 +194,9 @@ async def open_source(dataset: Dataset, budget: int | None, run: RunInThread) ->
     if isinstance(dataset, IterableDataset) and not dataset.in_memory:
         dataset.source.open(budget, run)
         return dataset.source
-    return await run(MemorySource.of, dataset)
+    if isinstance(dataset, (MemoryDataset, Lazy)):
+        return await run(MemorySource.of, dataset)
+    return MemorySource.of(dataset)  # what it reads from may belong to the thread that made it
 
 
 async def count_samples(dataset: Dataset, options: EvalOptions, run: RunInThread) -> int:
@@ -201,11 +206,12 @@ async def count_samples(dataset: Dataset, options: EvalOptions, run: RunInThread
         UsageError: the dataset cannot be read, or an option does not fit it.
     """
     feed = Feed(dataset, options, 1, budget_of(options), run, lambda _: None)
-    await feed.open()
     try:
+        await feed.open()
         while feed.total is None:
             await feed.source.reach(feed.source.count)
             feed._tell()
         return feed.total
     finally:
-        await feed.close()
+        with anyio.move_on_after(CLEANUP, shield=True):
+            await feed.close()

@@ -17,7 +17,7 @@ from proctor.runtime import Runtime
 from proctor.runtime.descriptors import AMPLE, Descriptors, descriptors, raise_descriptors
 
 OWN: Final = 64  # of the interpreter, the loop, the display and the libraries
-EACH_TASK: Final = 4  # of a task's log, its journal and its dataset
+EACH_TASK: Final = 7  # of a task's log, its journal and its dataset, and what each of them, and the scores, page out
 
 
 @frozen(kw_only=True)

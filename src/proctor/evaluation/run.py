@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 from attrs import define, field
@@ -25,7 +25,8 @@ from proctor.evaluation.plan import PlannedRun, run_label, task_label
 from proctor.evaluation.sink import OpenLog
 from proctor.evaluation.taskrun import TaskRun
 from proctor.evaluation.view import RunView, TaskView
-from proctor.log.records import EvalLog, EvalRevision, EvalStatus
+from proctor.log.records import EvalLog, EvalRevision, EvalSample, EvalStatus
+from proctor.log.stored import StoredSamples
 from proctor.log.writer import open_log_writer
 from proctor.model import ModelUsage
 from proctor.model.cost import Prices, model_prices
@@ -118,7 +119,7 @@ class RunActor:
                 self._showing.deadline = anyio.current_time() + LAST_DRAWING
         if len(self._mistakes) == len(self._units) > 0:
             raise self._mistakes[0]
-        return [self._logs[unit.plan.index] for unit in self._units]
+        return _with_samples([self._logs[unit.plan.index] for unit in self._units])
 
     def cancel(self, reason: str) -> None:
         """End in order: running samples are cancelled and recorded, logs are finished, nothing new starts."""
@@ -247,3 +248,11 @@ class RunActor:
                 await display(self.view)
             except Exception as error:
                 self.view.messages.append(f"the display failed: {one_line(error)}")
+
+
+def _with_samples(logs: list[EvalLog]) -> list[EvalLog]:
+    """Logs whose samples are in a file are given them, to be read when they are looked at."""
+    for log in logs:
+        if log.location and Path(log.location).is_file():
+            log.samples = cast("list[EvalSample]", StoredSamples(log.location))
+    return logs

@@ -105,16 +105,16 @@ class TaskRun:
         budget, in_thread = budget_of(options), self.runtime.to_thread
         feed = Feed(self.plan.task.dataset, options, epochs, budget, in_thread, self._planned)
         opening = self._scope = anyio.CancelScope()
-        with opening:
-            if self._stopped is not None or self._drained is not None:
-                opening.cancel()
-            await feed.open()
-            try:
+        try:
+            with opening:
+                if self._stopped is not None or self._drained is not None:
+                    opening.cancel()
+                await feed.open()
                 self._scope = None
                 return await self._run(feed)
-            finally:
-                with self.ending.shielded(CLEANUP, reserve=LOG_RESERVE):
-                    await feed.close()
+        finally:
+            with self.ending.shielded(CLEANUP, reserve=LOG_RESERVE):
+                await feed.close()
         return None
 
     async def _run(self, feed: Feed) -> EvalLog:

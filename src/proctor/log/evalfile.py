@@ -51,10 +51,10 @@ SYNC_BYTES: Final = 1_000_000
 SUMMARY_BYTES: Final = 1_000_000
 """Summaries are journalled at once when they are longer than this."""
 
-HELD: Final = 4_000_000
+HELD: Final = 1_000_000
 """Bytes of a directory, or of a member that is made piece by piece, that are in memory."""
 
-WRITTEN: Final = 4_000_000
+WRITTEN: Final = 1_000_000
 """Bytes that one write has at most; more are copied in several."""
 
 COMMIT_BYTES: Final = 65_536

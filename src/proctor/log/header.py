@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
+from attrs import evolve
+
 from proctor.log.checks import problem, problem_of
 from proctor.log.encode import decode, encode, encode_shaped, shaper
 from proctor.log.records import EvalLog
@@ -13,17 +15,30 @@ logger = logging.getLogger(__name__)
 
 OPTIONAL: Final = ("results", "stats", "error", "log_updates", "config_updates", "tags", "metadata", "invalidated")
 
+MANY_IDS: Final = 10_000
+
 _shape_header: Final = shaper(EvalLog, ("samples", "reductions"))
 
 
 def encode_header(log: EvalLog) -> bytes:
     """The header of a log: everything but its samples and reductions."""
     data = encode_shaped(_shape_header(log, None, None))
-    wrong = problem(data, EvalLog)
+    wrong = problem(_checked(log, data), EvalLog)
     if wrong is None:
         return data
     logger.warning("the log's format refuses a part of its header, which was left out: %s", wrong)
     return encode(_without_wrong(decode(data), wrong))
+
+
+def _checked(log: EvalLog, data: bytes) -> bytes:
+    """What of the header is checked: not the ids of a million samples, which would all be made anew for it."""
+    dataset = log.eval.dataset
+    if dataset.sample_ids is None or len(dataset.sample_ids) <= MANY_IDS:
+        return data
+    if not all(isinstance(each, int | str) for each in dataset.sample_ids):
+        return data
+    short = evolve(log, eval=evolve(log.eval, dataset=evolve(dataset, sample_ids=None)))
+    return encode_shaped(_shape_header(short, None, None))
 
 
 def _without_wrong(header: dict[str, Any], wrong: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Clients of a simulated provider: samples that make calls, paced by a `Pacer` or by a dispatcher that knows everything.
+"""Clients of a simulated provider: samples that make calls, paced by a `Pacer`.
 
 Virtual time on a plain heap of events, no event loop and no tasks, so that thousands of samples take seconds. The
 client does what the model actor and the retry loop do: it enqueues, polls after every event and at every wake-up,
@@ -7,18 +7,17 @@ reports each outcome exactly once, and lets samples pass the gate.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from heapq import heappop, heappush
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from attrs import define, field, frozen
 
-from proctor.model.pacing import Call, Dimension, Gate, QuotaReading, Usage
+from proctor.model.pacing import Call, Gate, Pacer, Usage
 from proctor.testing.provider import Answer, Request, SimulatedProvider, Status
 
 GOLDEN: Final = 0.6180339887498949  # luck of one attempt after the other, as even as it gets
@@ -54,34 +53,6 @@ class TaskPlan:
     weight: float = 1.0
     begins: float = 0.0
     set_up: tuple[float, float] = (0.0, 0.0)
-
-
-class Dispatcher(Protocol):
-    """The part of a `Pacer` that a client uses."""
-
-    def enqueue(self, call: Call, now: float) -> None: ...
-    def poll(self, now: float) -> list[Call]: ...
-    def next_wakeup(self, now: float) -> float | None: ...
-    def wants_sample(self, now: float) -> bool: ...
-    def on_success(self, call: Call, now: float, *, usage: Usage, quota: Sequence[QuotaReading] = ()) -> None: ...
-    def on_rate_limited(
-        self,
-        call: Call,
-        now: float,
-        *,
-        retry_after: float | None,
-        quota: Sequence[QuotaReading] = (),
-        dimension: Dimension | None = None,
-    ) -> None: ...
-    def on_failure(
-        self,
-        call: Call,
-        now: float,
-        *,
-        transient: bool,
-        retry_after: float | None = None,
-        quota: Sequence[QuotaReading] = (),
-    ) -> None: ...
 
 
 @define(eq=False)
@@ -145,7 +116,7 @@ class PacingSimulation:
 
     plans: Sequence[TaskPlan]
     provider: SimulatedProvider
-    dispatcher: Dispatcher
+    pacer: Pacer
     rng: Random
     horizon: float = 1e6
     observe: Callable[[float, str, Call], object] | None = None
@@ -163,7 +134,7 @@ class PacingSimulation:
     _dirty: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._gate = Gate(self.dispatcher.wants_sample)
+        self._gate = Gate(self.pacer.wants_sample)
 
     def run(self) -> Outcome:
         """Play it to the end.
@@ -211,14 +182,14 @@ class PacingSimulation:
     def _pump(self) -> None:
         now = self.now
         while True:
-            for call in self.dispatcher.poll(now):
+            for call in self.pacer.poll(now):
                 self._send(call)
             passed = self._gate.poll(now)
             if not passed:
                 break
             for entrant in passed:
                 self._start(entrant)
-        wakeup = self.dispatcher.next_wakeup(now)
+        wakeup = self.pacer.next_wakeup(now)
         if wakeup is not None and (wakeup < self._wake or self._wake <= now):
             self._wake = max(wakeup, now)
             self._at(self._wake, self._woken, None)
@@ -258,7 +229,7 @@ class PacingSimulation:
         self._samples[call] = sample
         if self.observe is not None:
             self.observe(self.now, "enqueue", call)
-        self.dispatcher.enqueue(call, self.now)
+        self.pacer.enqueue(call, self.now)
         self._dirty = True
 
     # -- requests
@@ -292,18 +263,18 @@ class PacingSimulation:
             self.observe(self.now, answer.status.name.lower(), call)
         if answer.status is Status.OK:
             used = Usage(answer.request.input_tokens, answer.request.output_tokens)
-            self.dispatcher.on_success(call, self.now, usage=used, quota=answer.quota)
+            self.pacer.on_success(call, self.now, usage=used, quota=answer.quota)
             self._succeeded(call, sample)
         elif answer.status is Status.LIMITED:
             outcome.refusals += 1
             outcome.refused_at.append(self.now)
-            self.dispatcher.on_rate_limited(
+            self.pacer.on_rate_limited(
                 call, self.now, retry_after=answer.retry_after, quota=answer.quota, dimension=answer.dimension
             )
         else:
             outcome.faults += 1
             sample.attempt += 1
-            self.dispatcher.on_failure(call, self.now, transient=True, quota=answer.quota)
+            self.pacer.on_failure(call, self.now, transient=True, quota=answer.quota)
 
     def _succeeded(self, call: Call, sample: Running) -> None:
         outcome = self.outcome
@@ -332,59 +303,3 @@ def request_of(step: Step, attempt: int) -> Request:
         slowness=step.slowness,
         luck=(step.luck + attempt * GOLDEN) % 1.0,
     )
-
-
-def ideal_makespan(plans: Sequence[TaskPlan], provider: SimulatedProvider) -> float:
-    """Seconds that a dispatcher needs which knows the provider's buckets, from the same start.
-
-    It sends each call the moment it would be admitted, first those of the samples that have made fewest calls; all
-    samples are there from the beginning, requests arrive in no time, and answers take as long as for everybody.
-    """
-    numbers = itertools.count()
-    waiting: list[tuple[tuple[int, int], int, Sequence[Step], int]] = []  # order, number, steps, attempt
-    events: list[tuple[float, int, Callable[[], None]]] = []
-    there_and_back = 2 * provider.traits.travel + provider.traits.jitter
-    last = 0.0
-
-    def wait_for(when: float, made: int, admission: int, steps: Sequence[Step], attempt: int) -> None:
-        entry = ((made, admission), next(numbers), steps, attempt)
-        heappush(events, (when, next(numbers), lambda: heappush(waiting, entry)))
-
-    def answered(now: float, answer: Answer, made: int, admission: int, steps: Sequence[Step], attempt: int) -> None:
-        nonlocal last
-        if answer.status is not Status.OK:
-            wait_for(now, made, admission, steps, attempt + 1)
-            return
-        last = max(last, now)
-        if made + 1 < len(steps):
-            wait_for(now + steps[made].tools, made + 1, admission, steps, 0)
-
-    def send(now: float) -> float:
-        while waiting:
-            (made, admission), _, steps, attempt = waiting[0]
-            request = request_of(steps[made], attempt)
-            wait = provider.wait(request, now)
-            if wait > 0.0:
-                return now + wait
-            heappop(waiting)
-            answer = provider.arrive(request, now)
-            back = now + answer.duration + there_and_back
-            heappush(events, (back, next(numbers), functools.partial(provider.leave, answer, back)))
-            heappush(
-                events,
-                (back, next(numbers), functools.partial(answered, back, answer, made, admission, steps, attempt)),
-            )
-        return math.inf
-
-    admission = 0
-    for plan in plans:
-        for steps in plan.samples:
-            admission += 1
-            wait_for(plan.begins, 0, admission, steps, 0)
-    retry = math.inf
-    while events or waiting:
-        now = min(retry, events[0][0] if events else math.inf)
-        while events and events[0][0] <= now:
-            heappop(events)[2]()
-        retry = send(now)
-    return last

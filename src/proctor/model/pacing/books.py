@@ -16,6 +16,7 @@ from typing import Final
 from attrs import define, field
 
 from proctor.model.pacing.buckets import INDEX, Bucket, Mirror
+from proctor.model.pacing.estimates import Estimates
 from proctor.model.pacing.learning import Learned
 from proctor.model.pacing.queue import Ticket
 from proctor.model.pacing.values import PacingConfig, QuotaReading, RateStatistics, Usage
@@ -24,10 +25,7 @@ REQUESTS: Final = 0
 INPUT: Final = 1
 OUTPUT: Final = 2
 TOTAL: Final = 3
-UNSEEN_OUTPUT: Final = 250.0  # tokens expected of an answer when nothing is known at all
-SLOWEST_AVERAGE: Final = 0.02  # weight of the latest call in a mean
-DOUBTS: Final = 2.0  # deviations of an input's size that are kept free for it
-MOST_OFF: Final = 4.0  # times its count that an input is taken to come to at most
+SMOOTH: Final = 0.02  # weight of the latest call in a mean
 OUTSTANDING: Final = 0.3  # of a bucket that is kept free at most for the output of calls in flight
 
 
@@ -41,34 +39,22 @@ class Books:
     """All rates and what was spent of them.
 
     Attributes:
-        input, output: mean tokens of a call; output 0 before any was seen.
-        ratio, doubt: what inputs come to by what they were counted as, on average, and the mean deviation from that.
+        estimates: what calls are expected to cost. learned: the rate that is learned from refusals.
         held: output that is expected of calls in flight.
-        learned: the rate that is learned from refusals.
     """
 
-    config: PacingConfig
-    now: float
-    input: float = field(default=0.0, init=False)
-    output: float = field(default=0.0, init=False)
-    ratio: float = field(default=1.0, init=False)
-    doubt: float = field(default=0.0, init=False)
+    estimates: Estimates = field(factory=Estimates, init=False)
+    learned: Learned = field(factory=Learned, init=False)
     held: float = field(default=0.0, init=False)
-    learned: Learned = field(factory=lambda: Learned(REQUESTS), init=False)
     _declared: list[Bucket] = field(factory=list, init=False)
     _mirrors: list[Mirror] = field(factory=list, init=False)
-    _sums: list[float] = field(factory=lambda: [0.0] * 4, init=False)
-    _outputs: int = field(default=0, init=False)
-    _inputs: int = field(default=0, init=False)
-    _dominant: float = field(default=0.0, init=False)
-    _closed: frozenset[int] = field(default=frozenset(), init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.configure(self.config, self.now)
+    _closed: frozenset[int] = field(default=frozenset(), init=False)  # dimensions whose headers are not read
+    _sums: list[float] = field(factory=lambda: [0.0] * 4, init=False)  # spent so far, by dimension
+    _dominant: float = field(default=0.0, init=False)  # mean of what calls cost where they cost most, in seconds
 
     def configure(self, config: PacingConfig, now: float) -> None:
         """Take declared rates; what was learned stays unless the window is static now."""
-        self.config = config
+        self.estimates.reserves = config.reserves_max_tokens
         rates = (
             config.requests_per_minute,
             config.input_tokens_per_minute,
@@ -79,7 +65,7 @@ class Books:
             self._closed = frozenset(index for index, rate in enumerate(rates) if rate is not None and rate <= 0)
         else:
             self._closed = frozenset((REQUESTS, INPUT, OUTPUT, TOTAL))
-            self.learned = Learned(REQUESTS)
+            self.learned = Learned()
         self._mirrors = [mirror for mirror in self._mirrors if mirror.index not in self._closed]
         known = {bucket.index: bucket for bucket in self._declared}
         self._declared = []
@@ -103,25 +89,14 @@ class Books:
 
     # -- before a call leaves
 
-    def expected_output(self, max_output_tokens: int | None) -> float:
-        """Tokens of output that must be there for a call to leave."""
-        if self.config.reserves_max_tokens and max_output_tokens is not None:
-            return max_output_tokens
-        return self._typical_output(max_output_tokens)
-
-    def _typical_output(self, max_output_tokens: int | None) -> float:
-        if self._outputs:
-            return self.output
-        return UNSEEN_OUTPUT if max_output_tokens is None else max_output_tokens / 4
-
     def when(self, input_tokens: float, max_output_tokens: int | None, now: float) -> float:
         """When a call fits every rate; `now` or earlier if it does."""
         at = -math.inf
         if not self._mirrors and not self._declared:
             return at
-        tokens = input_tokens * (self.ratio + DOUBTS * self.doubt)
-        output = self.expected_output(max_output_tokens)
-        held = 0.0 if self.config.reserves_max_tokens else self.held
+        estimates = self.estimates
+        tokens, output = estimates.tokens_at_most(input_tokens), estimates.needed_output(max_output_tokens)
+        held = 0.0 if estimates.reserves else self.held
         for mirror in self._mirrors:
             index = mirror.index
             if index == REQUESTS:
@@ -130,8 +105,7 @@ class Books:
                 cost = tokens
             else:
                 cost = _of(index, tokens, output) + min(held, OUTSTANDING * mirror.capacity)
-            fits = mirror.when(cost, now)
-            at = max(at, fits)
+            at = max(at, mirror.when(cost, now))
         for bucket in self._declared:
             at = max(at, bucket.when(_of(bucket.index, tokens, output), now))
         return at
@@ -144,14 +118,36 @@ class Books:
         Returns:
             Seconds to leave until the next one, and what it costs in mean calls.
         """
-        call = ticket.call
-        tokens, output = call.input_tokens * self.ratio, self.expected_output(call.max_output_tokens)
-        typical = self._typical_output(call.max_output_tokens)
-        at_once = output if self.config.reserves_max_tokens else 0.0
-        self._inputs += 1
-        self.input += max(1 / self._inputs, SLOWEST_AVERAGE) * (call.input_tokens - self.input)
+        call, estimates = ticket.call, self.estimates
+        tokens, output = estimates.tokens(call), estimates.needed_output(call.max_output_tokens)
+        typical = estimates.typical_output(call.max_output_tokens)
+        estimates.sent(call)
+        self._debit(ticket, tokens, output)
+        gap, dominant = self.learned.send(now), 0.0
+        ticket.sent = self.learned.sent
+        ticket.marks = marks = {}
+        for mirror in self._mirrors:
+            cost = _of(mirror.index, tokens, typical)
+            gap = max(gap, mirror.gap(cost))
+            mirror.level -= ticket.costs[mirror.index]
+            marks[mirror] = mirror.level - mirror.corrected
+            mirror.mean_cost += SMOOTH * (cost - mirror.mean_cost)
+            dominant = max(dominant, cost / mirror.eff)
+        for bucket in self._declared:
+            bucket.level -= _of(bucket.index, tokens, output)
+            cost = _of(bucket.index, tokens, typical)
+            gap = max(gap, bucket.gap(cost))
+            dominant = max(dominant, cost / bucket.eff)
+        if dominant == 0.0:
+            return gap, 1.0
+        self._dominant += (SMOOTH if self._dominant else 1.0) * (dominant - self._dominant)
+        return gap, dominant / self._dominant
+
+    def _debit(self, ticket: Ticket, tokens: float, output: float) -> None:
+        """Note what a call costs at its send."""
+        at_once = output if self.estimates.reserves else 0.0
         ticket.output = output
-        ticket.costs = costs = (1.0, tokens, at_once, tokens + at_once)
+        ticket.costs = (1.0, tokens, at_once, tokens + at_once)
         sums = self._sums
         sums[REQUESTS] += 1.0
         sums[INPUT] += tokens
@@ -159,56 +155,26 @@ class Books:
         sums[TOTAL] += tokens + at_once
         ticket.sums = sums.copy()
         self.held += output
-        gap = dominant = 0.0
-        marks = {}
-        for mirror in self._mirrors:
-            index = mirror.index
-            cost = _of(index, tokens, typical)
-            gap = max(gap, mirror.gap(cost))
-            mirror.level -= costs[index]
-            marks[mirror] = mirror.level - mirror.corrected
-            mirror.mean_cost += SLOWEST_AVERAGE * (cost - mirror.mean_cost)
-            dominant = max(dominant, cost / mirror.eff)
-        ticket.marks = marks
-        for bucket in self._declared:
-            bucket.level -= _of(bucket.index, tokens, output)
-            cost = _of(bucket.index, tokens, typical)
-            gap = max(gap, bucket.gap(cost))
-            dominant = max(dominant, cost / bucket.eff)
-        learned = self.learned
-        cost = _of(learned.index, tokens, output)
-        if learned.rate is not None:
-            gap = max(gap, cost / learned.pace())
-        ticket.admitted = learned.spend(cost, now)
-        if dominant == 0.0:
-            return gap, 1.0
-        self._dominant = dominant if self._dominant == 0.0 else self._dominant + 0.02 * (dominant - self._dominant)
-        return gap, dominant / self._dominant
 
     # -- what it came to
 
     def settle(self, ticket: Ticket, usage: Usage) -> None:
         """A call succeeded and used so much."""
-        used = usage.output_tokens
         self.held -= ticket.output
-        self._outputs += 1
-        self.output += max(1 / self._outputs, SLOWEST_AVERAGE) * (used - self.output)
-        spared_input = 0.0
-        if usage.input_tokens > 0:
-            spared_input = ticket.costs[INPUT] - usage.input_tokens
-            self._calibrate(ticket.call.input_tokens, usage.input_tokens)
-        spared_output = ticket.output - used
-        reserves = self.config.reserves_max_tokens
-        late = -spared_output if reserves else float(used)
+        self.estimates.seen(ticket.call, usage)
+        spared_input = ticket.costs[INPUT] - usage.input_tokens if usage.input_tokens > 0 else 0.0
+        spared_output = ticket.output - usage.output_tokens
+        reserved = ticket.costs[OUTPUT]
+        late = usage.output_tokens - reserved
         for mirror in self._mirrors:
             index = mirror.index
             if index in {INPUT, TOTAL}:
                 mirror.settle(spared_input)
             if index in {OUTPUT, TOTAL}:
-                if reserves:
-                    mirror.settle(spared_output)
+                if reserved:
+                    mirror.settle(-late)
                 else:
-                    mirror.level -= used
+                    mirror.level -= late
         for bucket in self._declared:
             if bucket.index != REQUESTS:
                 bucket.give_back(_of(bucket.index, spared_input, spared_output))
@@ -216,12 +182,6 @@ class Books:
         sums[INPUT] -= spared_input
         sums[OUTPUT] += late
         sums[TOTAL] += late - spared_input
-
-    def _calibrate(self, counted: int, used: int) -> None:
-        if counted > 0:
-            off = min(MOST_OFF, used / counted) - self.ratio
-            self.ratio += SLOWEST_AVERAGE * off
-            self.doubt += SLOWEST_AVERAGE * (abs(off) - self.doubt)
 
     def fail(self, ticket: Ticket) -> None:
         """A call failed or was cancelled: it counts as sent, with the output it was expected to have."""
@@ -237,22 +197,9 @@ class Books:
             bucket.give_back(_of(bucket.index, costs[INPUT], ticket.output))
         for index in range(4):
             sums[index] -= costs[index]
-        self.learned.refused(_of(self.learned.index, costs[INPUT], ticket.output))
+        self.learned.refused()
 
     # -- refusals
-
-    def gap(self) -> float:
-        """Seconds that a learned rate leaves between two calls; 0 without one."""
-        learned = self.learned
-        if learned.rate is None:
-            return 0.0
-        return _of(learned.index, self.input * self.ratio, self.output) / learned.rate
-
-    def learn(self, ticket: Ticket, now: float) -> float:
-        """A block of refusals begins with this call, which is refunded already; returns the learned rate (a second)."""
-        learned = self.learned
-        cost = _of(learned.index, ticket.costs[INPUT], ticket.output)
-        return learned.block(ticket.sent_at, ticket.admitted + cost, now)
 
     def explains(self, ticket: Ticket, index: int | None, now: float) -> bool:
         """Whether a call that is refunded was refused for a quota that the provider shows.
@@ -309,7 +256,7 @@ class Books:
         mirror = Mirror(index, reading.limit / reading.window, now)
         elapsed, spent = now - ticket.sent_at, self._sums[index] - ticket.sums[index]
         mirror.begin(reading, ticket.number, reading.remaining - spent + elapsed * mirror.rate)
-        mirror.mean_cost = max(1.0, _of(index, self.input, self.output))
+        mirror.mean_cost = max(1.0, _of(index, self.estimates.input, self.estimates.output))
         self._mirrors.append(mirror)
 
     def _drop_unshown(self, shown: set[tuple[int, float]], number: int) -> None:

@@ -7,12 +7,14 @@ How a mirror works. Our level stands for the provider's at the moment when a req
 takes the same time for all, so it does not matter how long. Each send keeps a mark: the level after it. The headers of
 its answer show the provider's level after it, so the difference between the two is our error, by which the level is
 corrected; corrections made since the send are taken into account, later sends and the refill need not be. Only a
-reading that belongs to a later send than the last one used counts. Rejected: to take over ``remaining`` as the level (it is
-as old as the call took, and a hundred calls were sent since), and to follow ``reset`` (whole seconds, or the time until
-the bucket is full, or that until a window ends, and vendors do not say which).
+reading that belongs to a later send than the last one used counts. Rejected: to take over ``remaining`` as the level
+(it is as old as the call took, and a hundred calls were sent since), and to follow ``reset`` (whole seconds, or the
+time until the bucket is full, or that until a window ends, and vendors do not say which).
 
 Some providers stamp when the answer is complete. Then readings agree better with the level at arrival than with the
-mark, which is noticed.
+mark, which is noticed. So is a window that ends at a fixed time instead of a bucket that refills all the time.
+
+What somebody else takes shows as errors of one sign: from them follows how much of the rate is ours.
 """
 
 from __future__ import annotations
@@ -102,8 +104,9 @@ class Mirror(Bucket):
     """A quota that the provider shows.
 
     Attributes:
-        corrected: the sum of all corrections. error: mean absolute error of readings.
-        newest: the send whose reading was used last. reset_at: when the window is full again; None for a bucket.
+        window: seconds that the limit is for. reset_at: when a fixed window is full again; None for a bucket.
+        corrected: the sum of all corrections. error: mean absolute error of readings. mean_cost: of a call.
+        newest: the send whose reading was used last. at_completion: the provider stamps when the answer is complete.
     """
 
     source: str = "headers"
@@ -114,13 +117,16 @@ class Mirror(Bucket):
     reset_at: float | None = field(default=None, init=False)
     window: float = field(default=60.0, init=False)
     at_completion: bool = field(default=False, init=False)
+    # When the provider stamps: readings so far, and the errors of either guess since the last judgement.
     _read: int = field(default=0, init=False)
     _error_at_send: float = field(default=0.0, init=False)
     _error_at_arrival: float = field(default=0.0, init=False)
+    # What is ours: since when, errors found since, whether the bucket was full, whether any reading showed units left.
     _since: float = field(default=0.0, init=False)
     _found: float = field(default=0.0, init=False)
     _filled: bool = field(default=False, init=False)
     _told: bool = field(default=False, init=False)
+    # An earlier reading: when it was stamped, all that was spent by then, its reset and what remained.
     _still: tuple[float, float, float, float] | None = field(default=None, init=False)
 
     def begin(self, reading: QuotaReading, number: int, level: float) -> None:

@@ -158,7 +158,7 @@ def _structured(found: Mapping[str, str]) -> Iterator[QuotaReading]:
 
 
 def _members(current: str, policies: str) -> Iterator[QuotaReading]:
-    known = {name: parameters for name, parameters in _parsed(policies)}
+    known = dict(_parsed(policies))
     for name, parameters in _parsed(current):
         policy = known.get(name, {})
         dimension = _unit(policy.get("qu", "requests"))

@@ -14,6 +14,8 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Final
 
+from attrs import define
+
 from proctor.model.pacing.books import Books
 from proctor.model.pacing.buckets import INDEX
 from proctor.model.pacing.pause import Pause
@@ -38,6 +40,7 @@ SOON: Final = 1.0  # seconds in which a new sample's call must leave for the sam
 UNEXPLAINED: Final = 2  # refusals no header explains, then a rate is learned beside them
 
 
+@define(eq=False, init=False, repr=False)
 class Pacer:
     """Decides when each call to one model may leave. Pure: it is told the time and does nothing by itself.
 
@@ -45,31 +48,35 @@ class Pacer:
         config: what is declared. now: the time (seconds on a clock that only goes on). rng: chance, for spreading.
     """
 
-    __slots__ = (
-        "_blocked", "_books", "_config", "_delayed", "_failed", "_history", "_in_flight", "_latency", "_lines",
-        "_next_send", "_now", "_of_calls", "_pause", "_refused", "_rng", "_sends", "_succeeded", "_tickets", "_unexplained",
-        "_window",
-    )  # fmt: skip
+    _rng: Random
+    _now: float
+    _lines: Lines
+    _tickets: dict[Call, Ticket]
+    _delayed: list[tuple[float, int, int, Ticket]]  # when to be back in line, arrival, version
+    _pause: Pause
+    _window: Window
+    _books: Books
+    _history: deque[PacerDecision]
+    _next_send: float
+    _blocked: float | None  # when the first in line may leave, if that is known for this moment
+    _in_flight: int
+    _sends: int
+    _succeeded: int
+    _refused: int
+    _failed: int
+    _latency: float | None
+    _unexplained: int
+    _of_calls: bool  # the last block of refusals was taken to be about calls in flight
 
     def __init__(self, config: PacingConfig, *, now: float, rng: Random) -> None:
-        self._rng = rng
-        self._now = now
-        self._lines = Lines()
-        self._tickets: dict[Call, Ticket] = {}
-        self._delayed: list[tuple[float, int, int, Ticket]] = []
-        self._pause = Pause()
-        self._window = Window(config.signal)
-        self._books = Books(config, now)
-        self._history: deque[PacerDecision] = deque(maxlen=REMEMBERED)
-        self._next_send = -math.inf
-        self._blocked: float | None = None
+        self._rng, self._now = rng, now
+        self._lines, self._tickets, self._delayed = Lines(), {}, []
+        self._pause, self._window, self._books = Pause(), Window(config.signal), Books()
+        self._history = deque(maxlen=REMEMBERED)
+        self._next_send, self._blocked, self._latency = -math.inf, None, None
         self._in_flight = self._sends = self._succeeded = self._refused = self._failed = self._unexplained = 0
-        self._latency: float | None = None
         self._of_calls = False
-        self._config = config
-        self._window.configure(config.max_connections, config.adaptive)
-        if self._books.rate_is_known:
-            self._window.rate_is_known()
+        self._take(config)
 
     # -- the line
 
@@ -121,7 +128,7 @@ class Pacer:
             if at is None:
                 at = self._when(ticket.call.input_tokens, ticket.call.max_output_tokens, now)
         else:
-            at = self._when(self._books.input, None, now)
+            at = self._when(self._books.estimates.input, None, now)
             if at <= now:
                 at = math.inf
         if self._delayed:
@@ -141,7 +148,7 @@ class Pacer:
         if self._lines.firsts:
             return False
         soon = SOON if self._lines.waiting else 0.0
-        return self._when(self._books.input, None, now) <= now + soon
+        return self._when(self._books.estimates.input, None, now) <= now + soon
 
     # -- outcomes
 
@@ -183,7 +190,9 @@ class Pacer:
         self._lines.refund(ticket)
         if quota:
             self._read(ticket, quota, now)
-        pause = self._pause.refused(ticket, self._sends - 1, retry_after, self._books.gap(), now)
+        pause = self._pause.refused(
+            ticket, now, latest=self._sends - 1, retry_after=retry_after, rate=self._books.learned.rate
+        )
         if pause is not None:
             self._decided("pause", pause, f"429, {self._pause.streak} in a row")
             if self._pause.probing:
@@ -243,12 +252,8 @@ class Pacer:
         """Change the configuration; calls in flight are not disturbed."""
         now = self._advance(now)
         self._blocked = None
-        self._config = config
         self._window.signal = config.signal
-        self._window.configure(config.max_connections, config.adaptive)
-        self._books.configure(config, now)
-        if self._books.rate_is_known:
-            self._window.rate_is_known()
+        self._take(config)
         self._decided("config", self._window.size, "changed by the user")
 
     def history(self) -> Sequence[PacerDecision]:
@@ -272,10 +277,17 @@ class Pacer:
             rate_limited=self._refused,
             failed=self._failed,
             latency=self._latency,
+            outstanding=self._books.held,
             groups=self._lines.counts(),
         )
 
     # -- steps
+
+    def _take(self, config: PacingConfig) -> None:
+        self._window.configure(config.max_connections, config.adaptive)
+        self._books.configure(config, self._now)
+        if self._books.rate_is_known:
+            self._window.rate_is_known()
 
     def _advance(self, now: float) -> float:
         """Let time pass: it never goes back."""
@@ -288,8 +300,9 @@ class Pacer:
             _, _, version, ticket = heappop(delayed)
             if ticket.version == version:
                 self._lines.add(ticket, back=True)
-        if self._pause.probe is not None and self._pause.advance(now):
-            self._decided("resume", 0.0, "a probe was admitted")
+        reopens = self._pause.reopens_at()
+        if reopens is not None and reopens <= now:
+            self._reopen(now)
         if self._window.advance(self._in_flight, self._latency, now):
             self._decided("window", self._window.size, "nothing was refused")
         return now
@@ -303,7 +316,9 @@ class Pacer:
         at = max(at, pause.until)
         if self._in_flight >= window.size:
             grows = window.grows_at()
-            at = max(at, math.inf if grows is None else grows)
+            if grows is None or grows <= now:
+                return math.inf
+            at = max(at, grows)
         fits = books.when(input_tokens, max_output_tokens, now)
         return fits if fits > at else at
 
@@ -369,7 +384,8 @@ class Pacer:
         self._unexplained += 1
         if books.shown and self._unexplained < UNEXPLAINED:
             return
-        self._decided("rate", books.learn(ticket, now) * 60, "learned from a 429", dimension or Dimension.REQUESTS)
+        rate = books.learned.block(ticket.sent_at, ticket.sent, now)
+        self._decided("rate", rate * 60, "learned from a 429", Dimension.REQUESTS)
 
     def _decided(self, kind: str, value: float, reason: str, dimension: Dimension | None = None) -> None:
         self._history.append(PacerDecision(self._now, kind, value, reason, dimension))

@@ -65,11 +65,12 @@ class Ticket:
     """What the pacer keeps of one call.
 
     Attributes:
-        arrival: in order of arrival. first: 1 if it is the first call of its sample, else 0. place: where it is. version: of its place in a heap; earlier ones are void.
+        arrival: in order of arrival. first: 1 if it is the first call of its sample, else 0.
+        place: where it is. version: counts its waits after failures; a delay of an earlier one is void.
         failures: transient ones so far. charge: virtual time it was charged at its last send.
-        number: of its last send. sent_at: when that was. cohort: see the window.
-        costs: what was debited for it, by dimension. marks: of the mirrors. sums: all that was spent by then.
-        output: tokens of output that are expected of it. admitted: units sent before it, for what is being learned.
+        number, sent_at: of its last send. sent: calls sent by then, with it. cohort: see the window.
+        output: tokens of output that are expected of it. costs: what was debited of mirrors, by dimension.
+        marks: of the mirrors, after that. sums: all that was spent by then, by dimension.
     """
 
     call: Call
@@ -87,7 +88,7 @@ class Ticket:
     costs: tuple[float, ...] = ()
     marks: dict[Mirror, float] = field(factory=dict)
     sums: list[float] = field(factory=list)
-    admitted: float = 0.0
+    sent: int = 0
 
     def __lt__(self, other: Ticket) -> bool:
         return self.arrival < other.arrival

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 from attrs import field, frozen
 
@@ -147,6 +147,8 @@ class PacerStatistics:
         probing: one call at a time is sent until one is admitted.
         sent: attempts. succeeded: calls. rate_limited: attempts refused with a 429. failed: other failed attempts.
         latency: mean seconds of a successful attempt, None before any.
+        outstanding: tokens of output that are expected of the calls in flight.
+        groups: waiting calls by group.
     """
 
     window: int
@@ -161,5 +163,5 @@ class PacerStatistics:
     rate_limited: int
     failed: int
     latency: float | None
-    groups: dict[Hashable, int] = field(factory=dict)
-    """Waiting calls by group."""
+    outstanding: float = 0.0
+    groups: Mapping[Hashable, int] = field(factory=dict)

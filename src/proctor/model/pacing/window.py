@@ -88,12 +88,13 @@ class Window:
 
     def configure(self, connections: int | None, bounds: AdaptiveConcurrency | None) -> None:
         """Take the user's number or bounds."""
-        fresh = self._grown_at is None
+        fresh, was_static = self._grown_at is None, self.static
         self.static = connections is not None
         if connections is not None:
             self.ramping = False
             self._resize(connections)
             return
+        self.ramping = self.ramping or was_static
         ceiling = HOSTED_CEILING if self.signal is Signal.QUOTA else OWN_CEILING
         self._floor, self._start, self._ceiling = 1, START, ceiling
         if bounds is not None:
