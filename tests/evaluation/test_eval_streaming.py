@@ -246,6 +246,24 @@ async def test_a_run_that_waits_for_its_first_sample_can_be_cancelled(tmp_path: 
     assert anyio.current_time() < 4
 
 
+async def test_a_run_that_waits_for_its_first_sample_ends_with_the_first_interrupt(tmp_path: Path) -> None:
+    source = Closing()
+    tasks = [Task(source.samples(pause=1000), name="waits"), Task([Sample("x")], name="runs")]
+    call = EvalCall.of({"tasks": tasks, "model": "mock/m", "max_tasks": 2, "display": "none", "log_dir": str(tmp_path)})
+    async with call.opened() as actor, anyio.create_task_group() as group:
+
+        async def interrupt() -> None:
+            await anyio.sleep(2)
+            actor.cancel("stopped")
+
+        group.start_soon(interrupt)
+        logs = await actor.run()
+    assert [(log.eval.task, log.status) for log in logs] == [("waits", "cancelled"), ("runs", "success")]
+    assert anyio.current_time() == pytest.approx(2, abs=0.1)
+    assert source.closed == 1
+    assert len(list(tmp_path.glob("*.eval"))) == 1
+
+
 async def test_several_runs_share_what_an_iterable_gives_once(evaluate) -> None:
     given: list[int] = []
 

@@ -12,6 +12,7 @@ import pytest
 from proctor.evaluation import results as module
 from proctor.evaluation.results import Scores
 from proctor.log.encode import encode
+from proctor.runtime.ondemand import OnDemand
 from proctor.scorer import (
     SampleScore,
     Score,
@@ -25,7 +26,6 @@ from proctor.scorer import (
     std,
     stderr,
 )
-from proctor.scorer.ondemand import OnDemand
 from proctor.scorer.reducers import as_reducers
 
 

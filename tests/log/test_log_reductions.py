@@ -12,6 +12,7 @@ from proctor.log.encode import encode
 from proctor.log.header import encode_header
 from proctor.log.records import EvalConfig, EvalDataset, EvalLog, EvalSampleReductions, EvalSampleScore, EvalSpec
 from proctor.log.reductions import encode_reductions
+from proctor.runtime.ondemand import OnDemand
 
 
 def scores(count: int) -> list[EvalSampleScore]:
@@ -38,5 +39,7 @@ def test_a_header_with_many_ids_is_checked_without_them(monkeypatch: pytest.Monk
         monkeypatch.setattr(header, "MANY_IDS", 10)
         plain = encode_header(log)
         monkeypatch.setattr(header, "MANY_IDS", 5)
+        assert encode_header(log) == plain
+        dataset.sample_ids = OnDemand(6, [1, 2, 3, "a", "b", "ü"].__getitem__)  # type: ignore[assignment]
         assert encode_header(log) == plain
         assert (b"proctor_left_out" in plain) == (tags == 5)

@@ -40,6 +40,8 @@ def csv_dataset(
 ) -> Dataset:
     """Read a dataset from a CSV file, plain or gzipped.
 
+    A small file is read at once; one of more than a MB when it is needed, by a run or by use as a list.
+
     Args:
         csv_file: its path; relative paths are seen from the working directory.
         sample_fields: columns by name, or a function from a row (a dict) to a sample or a list of them. Default: the
@@ -79,6 +81,8 @@ def json_dataset(
     **reader_kwargs: Any,
 ) -> Dataset:
     """Read a dataset from JSON lines (one object a line) or from a JSON list of objects, plain or gzipped.
+
+    A small file is read at once; one of more than a MB when it is needed, by a run or by use as a list.
 
     Args:
         json_file: its path; the endings .jsonl and .ndjson (and these with .gz) mean JSON lines.

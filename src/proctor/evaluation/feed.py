@@ -26,6 +26,8 @@ from proctor.dataset.streamed import Lazy, StreamedDataset
 from proctor.evaluation.choice import Choice
 from proctor.evaluation.ending import CLEANUP
 from proctor.evaluation.options import EvalOptions
+from proctor.log.header import MANY_IDS
+from proctor.runtime.ondemand import OnDemand
 
 logger: Final = logging.getLogger(__name__)
 
@@ -106,11 +108,16 @@ class Feed:
             logger.warning("%s: closing the dataset failed", source_of(self.dataset), exc_info=True)
 
     @property
-    def ids(self) -> list[int | str]:
-        """Of the samples that run, as far as they are known, in order."""
-        if self._order is not None:
-            return self.source.ids.of(self._order)
-        return self.source.ids.of(range(self._choice.start, self._known_stop()))
+    def ids(self) -> Sequence[int | str]:
+        """Of the samples that run, as far as they are known, in order; a list unless they are many."""
+        rows = self._order if self._order is not None else range(self._choice.start, self._known_stop())
+        ids = self.source.ids
+        return ids.of(rows) if len(rows) <= MANY_IDS else OnDemand(len(rows), lambda place: ids[rows[place]])
+
+    @property
+    def all_known(self) -> bool:
+        """Whether the ids of all samples that run are known, and few enough to be said where memory is short."""
+        return self.total is not None and (self.budget is None or self.total <= MANY_IDS)
 
     async def has_target(self) -> bool:
         """Whether a sample has a target: any of those in memory, else the first."""

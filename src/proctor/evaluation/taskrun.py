@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from anyio.abc import ObjectReceiveStream
@@ -139,7 +139,7 @@ class TaskRun:
             eval_id=self.runtime.new_id(),
             task_id=self.task_id,
             created=created,
-            sample_ids=None if feed.total is None else feed.ids,
+            sample_ids=feed.ids if feed.all_known else None,
             scorers=scorers,
             revision=self.revision,
         )
@@ -346,8 +346,8 @@ class TaskRun:
         self._judge_whole(log)
         dataset = log.eval.dataset
         if dataset.sample_ids is None:  # it was not read to its end when the log was begun
-            dataset.sample_ids = feed.ids
-            dataset.samples = len(dataset.sample_ids) if feed.total is not None else None
+            dataset.sample_ids = ids = cast("list[int | str]", feed.ids)
+            dataset.samples = len(ids) if feed.total is not None else None
         if log.status == "success" or (self._drained is not None and self.view.done > 0 and self.failure is None):
             try:
                 completed = self.view.done - self.view.errors - self.view.cancelled

@@ -22,8 +22,9 @@ from proctor.log.records import (
     EvalScore,
     Score,
 )
+from proctor.runtime.ondemand import OnDemand
 from proctor.scorer.measure import Metric, SampleScore, Value, is_unscored
-from proctor.scorer.ondemand import OnDemand, mapped, picked
+from proctor.scorer.ondemand import mapped, picked
 from proctor.scorer.reducers import ScoreReducer, mean_score, reduce_samples, reducer_name
 from proctor.scorer.scoring import Metrics
 
