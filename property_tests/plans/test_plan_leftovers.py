@@ -53,12 +53,13 @@ def test_no_thread_and_no_descriptor_is_left_when_a_run_has_ended(backend: str) 
 
     run_virtual(backend, main)  # what libraries keep after their first use
     gc.collect()
-    threads, descriptors = threading.active_count(), open_descriptors()
+    # By name, not by number: a thread that an earlier test left idle may end meanwhile.
+    threads, descriptors = set(threading.enumerate()), open_descriptors()
     for _ in range(5):
         run_virtual(backend, main)
     gc.collect()
-    assert threading.active_count() == threads
-    assert open_descriptors() == descriptors
+    assert [thread.name for thread in threading.enumerate() if thread not in threads] == []
+    assert open_descriptors() <= descriptors
 
 
 async def test_a_cancelled_run_leaves_no_task(backend: str) -> None:
@@ -90,7 +91,7 @@ def test_a_runtime_leaves_no_task_no_thread_and_no_descriptor(backend: str) -> N
     for _ in range(3):
         run_virtual(backend, main)
     gc.collect()
-    assert open_descriptors() == descriptors
+    assert open_descriptors() <= descriptors
     for thread in [each for each in threading.enumerate() if each.name.startswith("proctor ")]:
         thread.join(timeout=10)
         assert not thread.is_alive()

@@ -109,16 +109,8 @@ def test_four_models_score_exactly_as_published(shared: Path, tmp_path: Path, ba
         done = evaluate(address, shared, tmp_path, backend, "--max-connections", "10")
         assert done.returncode == 0, done.stdout + done.stderr
         stats = get(f"{address}/stats")
-        peaks = peaks_of(stats)
-        # 40 answers of 20 ms keep a processor busy: on one that others use too, ten are not always out at an instant.
-        for attempt in range(3):
-            assert max(peaks.values()) <= 10
-            if peaks == dict.fromkeys(MODELS, 10):
-                break
-            again = evaluate(address, shared, tmp_path / f"again{attempt}", backend, "--max-connections", "10")
-            assert again.returncode == 0
-            peaks = peaks_of(get(f"{address}/stats"))
-        assert peaks == dict.fromkeys(MODELS, 10)
+        # 40 answers of 20 ms keep a processor busy: ten of a model are not always out at one instant.
+        assert 1 < max(peaks_of(stats).values()) <= 10
     assert stats["requests"] == stats["ok"] == 4 * 1319
     assert stats["repeated"] == 0
     found = read_with_inspect(tmp_path)
@@ -138,13 +130,16 @@ def test_four_models_score_exactly_as_published(shared: Path, tmp_path: Path, ba
     assert not any(KEY.encode() in path.read_bytes() for path in tmp_path.iterdir())
 
 
-def test_connections_are_used_to_their_limit(shared: Path, tmp_path: Path, backend: str) -> None:
-    with server(shared, "--latency", "0.5") as address:
-        done = evaluate(address, shared, tmp_path, backend, "--max-connections", "40", "--limit", "300")
+@pytest.mark.parametrize("connections", [10, 40])
+def test_connections_are_used_to_their_limit(shared: Path, tmp_path: Path, backend: str, connections: int) -> None:
+    # Answers slow enough that a slow machine, too, has all its connections out before the first comes back.
+    with server(shared, "--latency", "1") as address:
+        options = ("--max-connections", str(connections), "--limit", "300" if connections == 40 else "60")
+        done = evaluate(address, shared, tmp_path, backend, *options)
         assert done.returncode == 0, done.stdout + done.stderr
         stats = get(f"{address}/stats")
-    assert stats["requests"] == 4 * 300
-    assert peaks_of(stats) == dict.fromkeys(MODELS, 40)
+    assert stats["requests"] == 4 * (300 if connections == 40 else 60)
+    assert peaks_of(stats) == dict.fromkeys(MODELS, connections)
 
 
 @pytest.fixture

@@ -66,9 +66,7 @@ class Report:
             return
         status = self._watch.look(now)
         clock = f"[{duration(status.elapsed):>5}]"
-        if status.note != self._note:
-            self._note = status.note
-            self._say(clock, printable(status.note))
+        self._say_note(clock, status)
         for task in status.tasks:
             if self._states.get(task.id, "waiting") != task.state:
                 self._states[task.id] = task.state
@@ -83,6 +81,8 @@ class Report:
         """The results, as they are."""
         self._say_messages()
         status = self._watch.look(now)
+        # A run that ends within a tick of Ctrl-C still says what it was told.
+        self._say_note(f"[{duration(status.elapsed):>5}]", status)
         width = shutil.get_terminal_size().columns if self._terminal.interactive else None
         for line in ["", *results(status, width)]:
             self._terminal.line(line)
@@ -100,6 +100,11 @@ class Report:
             self._say(clock, f"and {plural(len(running) - TASKS_SHOWN, 'task')} more")
         if len(status.tasks) > 1 or status.limiters:
             self._say(clock, overall(status))
+
+    def _say_note(self, clock: str, status: RunStatus) -> None:
+        if status.note != self._note:
+            self._note = status.note
+            self._say(clock, printable(status.note))
 
     def _say_messages(self) -> None:
         for message in self._watch.messages():
