@@ -81,11 +81,11 @@ def a_sample(code: str, count: int, *arguments: str) -> float:
 
 
 @contextmanager
-def server() -> Iterator[str | None]:
+def server(latency: float = 0.0) -> Iterator[str | None]:
     if not SERVER.is_file():
         yield None
         return
-    command = [sys.executable, str(SERVER), "--port", "0"]
+    command = [sys.executable, str(SERVER), "--port", "0", "--latency", str(latency)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

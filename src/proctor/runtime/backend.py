@@ -47,6 +47,20 @@ def current_backend() -> BackendName | None:
     return "asyncio" if _asyncio_runs() else None
 
 
+def loop_clock() -> Callable[[], float]:
+    """What `anyio.current_time` asks in the running loop, found once: asking it takes a tenth of the time.
+
+    For an object that reads the clock often and lives in one loop; virtual time is seen through it as well.
+    """
+    if _trio_runs():
+        found = sys.modules["trio"].lowlevel.current_clock().current_time
+    elif _asyncio_runs():
+        found = sys.modules["asyncio"].get_running_loop().time
+    else:
+        found = anyio.current_time
+    return cast("Callable[[], float]", found)
+
+
 def lends_daemon_threads() -> bool:
     """Whether the running backend's own worker threads are daemons, which hold no exit of the process.
 

@@ -19,9 +19,9 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar, cast
 
-import anyio
 from attrs import define, field
 
+from proctor.runtime.backend import loop_clock
 from proctor.runtime.current import sample_variable
 
 
@@ -95,7 +95,8 @@ class WorkingTime:
     """The clock of one sample, started when it is made: 0 ≤ `working` ≤ `elapsed`, whatever overlaps."""
 
     root: Mark = field(init=False)
-    _began: float = field(factory=anyio.current_time, init=False)
+    _clock: Callable[[], float] = field(factory=loop_clock, init=False)
+    _began: float = field(init=False)
     _ended: float | None = field(default=None, init=False)
     _since: float | None = field(init=False)
     _worked: float = field(default=0.0, init=False)
@@ -103,7 +104,7 @@ class WorkingTime:
 
     def __attrs_post_init__(self) -> None:
         self.root = Mark(self, works=True)
-        self._since = self._began
+        self._since = self._began = self._clock()
 
     def waiting(self) -> Mark:
         """``with working_time.waiting():`` around queueing and backoff, in whichever task of the sample."""
@@ -119,8 +120,9 @@ class WorkingTime:
 
     def working(self) -> float:
         """Seconds of work: `elapsed` without the waits that no work in another branch covered."""
-        worked = self._worked if self._since is None else self._worked + (self._now() - self._since)
-        return min(worked, self.elapsed())  # the sum of the pieces may round above the whole
+        now = self._clock() if self._ended is None else self._ended
+        worked = self._worked if self._since is None else self._worked + (now - self._since)
+        return min(worked, now - self._began)  # the sum of the pieces may round above the whole
 
     def waited(self) -> float:
         """Seconds of waiting that counted: `elapsed` without `working`."""
@@ -142,13 +144,13 @@ class WorkingTime:
     def end(self) -> None:
         """Stop both clocks for good; marks that stray tasks still hold change nothing any more."""
         if self._ended is None:
-            self._ended = anyio.current_time()
+            self._ended = self._clock()
 
     def turn(self) -> None:
         """The root changed between working and waiting; called by `Mark`."""
         if self._ended is not None:
             return
-        now = anyio.current_time()
+        now = self._clock()
         if self._since is None:
             self._since = now
         else:
@@ -158,7 +160,7 @@ class WorkingTime:
             changed()
 
     def _now(self) -> float:
-        return anyio.current_time() if self._ended is None else self._ended
+        return self._clock() if self._ended is None else self._ended
 
 
 class Addable(Protocol):
