@@ -27,6 +27,7 @@ from anyio._core._eventloop import claim_worker_thread, set_current_async_librar
 from anyio.lowlevel import EventLoopToken, current_token
 from attrs import define, field
 
+from proctor.runtime.collector import seldom_collected
 from proctor.runtime.current import forget_surroundings
 from proctor.runtime.settings import async_backend
 
@@ -59,6 +60,18 @@ def loop_clock() -> Callable[[], float]:
     else:
         found = anyio.current_time
     return cast("Callable[[], float]", found)
+
+
+def in_real_time() -> bool:
+    """Whether the running loop goes by the machine's clock, and not by a test's."""
+    if _trio_runs():
+        clock = sys.modules["trio"].lowlevel.current_clock()
+        return type(clock).__name__ == "SystemClock"
+    if _asyncio_runs():
+        asyncio = sys.modules["asyncio"]
+        loop = type(asyncio.get_running_loop())
+        return not issubclass(loop, asyncio.BaseEventLoop) or loop.time is asyncio.BaseEventLoop.time
+    return False
 
 
 def lends_daemon_threads() -> bool:
@@ -126,7 +139,8 @@ def run(
     context = contextvars.copy_context()
     context.run(forget_surroundings)
     if current_backend() is None:
-        return context.run(_run_here, function, args, name)
+        with seldom_collected():
+            return context.run(_run_here, function, args, name)
     return _run_in_thread(context, function, args, name)
 
 
