@@ -207,3 +207,100 @@ def test_certificates_come_from_the_environment(tmp_path: Path) -> None:
     assert ssl_context(environment(SSL_CERT_DIR=str(tmp_path))).verify_mode is ssl.CERT_REQUIRED
     with pytest.raises(UsageError, match="SSL_CERT_FILE=/nowhere"):
         ssl_context(environment(SSL_CERT_FILE="/nowhere"))
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
+
+
+def chunked(*parts: bytes, head: str = "") -> list[bytes]:
+    """A response in chunks, each sent by itself."""
+    first = f"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n{head}\r\n".encode()
+    return [first, *(b"%x\r\n%s\r\n" % (len(part), part) for part in parts), b"0\r\n\r\n"]
+
+
+def playing(net: Any, parts: list[bytes], *, pause: float = 0.0, seen: list[Any] | None = None) -> Any:
+    """A server that sends the parts for every request."""
+
+    async def serve(stream: Any) -> None:
+        rest = bytearray()
+        while True:
+            request = await net.read_request(stream, rest)
+            if seen is not None:
+                seen.append(request)
+            for part in parts:
+                await stream.send(part)
+                await anyio.sleep(pause)
+
+    return serve
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.5])
+async def test_a_streams_parts_come_as_they_are_sent_and_its_connection_is_used_again(net: Any, pause: float) -> None:
+    seen: list[Any] = []
+    async with client_of(net, playing(net, chunked(b"one", b"two"), pause=pause, seen=seen)) as (client, network):
+        for _i in range(3):
+            async with client.stream("/s", b"{}", headers={"X-More": "1"}) as stream:
+                assert stream.status == 200
+                assert b"".join([part async for part in stream]) == b"onetwo"
+        assert len(network.clients) == 1
+    assert seen[0][1]["accept"] == "text/event-stream"
+    assert seen[0][1]["accept-encoding"] == "identity"
+    assert seen[0][1]["x-more"] == "1"
+
+
+async def test_a_stream_that_is_left_early_closes_its_connection(net: Any) -> None:
+    async with client_of(net, playing(net, chunked(b"one", b"two"), pause=1.0)) as (client, network):
+        async with client.stream("/s", b"{}") as stream:
+            assert await anext(stream) == b"one"
+        assert network.open == 0
+        with pytest.raises(ValueError, match="mine"):
+            async with client.stream("/s", b"{}") as stream:
+                raise ValueError("mine")
+        assert network.open == 0
+        with anyio.move_on_after(0.5) as scope:
+            async with client.stream("/s", b"{}") as stream:
+                await stream.read()
+        assert scope.cancelled_caught
+        assert network.open == 0
+
+
+async def test_a_finished_stream_whose_server_lingers_is_not_waited_for(net: Any) -> None:
+    parts = chunked(b"one")[:-1]
+    async with client_of(net, playing(net, parts, pause=0.0)) as (client, network):
+        began = anyio.current_time()
+        async with client.stream("/s", b"{}") as stream:
+            assert await anext(stream) == b"one"
+            await stream.finish()
+        assert anyio.current_time() - began < 1
+        assert network.open == 0
+
+
+async def test_a_packed_stream_is_unpacked_all_the_same(net: Any) -> None:
+    packed = gzip.compress(b"hello")
+    parts = chunked(packed[:5], packed[5:], head="content-encoding: gzip\r\n")
+    async with client_of(net, playing(net, parts)) as (client, _), client.stream("/s", b"{}") as stream:
+        assert await stream.read() == b"hello"
+
+
+async def test_an_idle_stream_and_a_broken_one_are_transient(net: Any) -> None:
+    slow = playing(net, chunked(b"one", b"two"), pause=5.0)
+    async with client_of(net, slow) as (client, _), client.stream("/s", b"{}", idle=2.0) as stream:
+        with pytest.raises(TransientModelError, match="2 s"):
+            await stream.read()
+
+    async def broken(stream: Any) -> None:
+        await net.read_request(stream)
+        for part in chunked(b"one", b"two")[:2]:
+            await stream.send(part)
+
+    async with client_of(net, broken) as (client, _), client.stream("/s", b"{}") as stream:
+        with pytest.raises(TransientModelError):
+            await stream.read()
+
+
+async def test_a_stream_without_a_connection_says_what_to_do(net: Any) -> None:
+    async with client_of(net, playing(net, [])) as (client, network):
+        network.refuse.append(ConnectionRefusedError(errno.ECONNREFUSED, "refused"))
+        with pytest.raises(Unreachable, match="Is the server running"):
+            async with client.stream("/s", b"{}"):
+                pass

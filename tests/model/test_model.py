@@ -254,9 +254,9 @@ async def test_limits_are_shared_by_account_url_and_model(server: Server, other:
         assert (one.limiter_nowait(runtime) is two.limiter_nowait(runtime)) is shared
 
 
-async def test_a_retried_call_is_not_overtaken_and_waits_without_a_connection(server: Server) -> None:
+async def test_a_refused_call_pauses_all_holds_no_connection_and_goes_first(server: Server) -> None:
     server.answers = [RateLimitError("slow", retry_after=0.5)]
-    async with open_runtime():
+    async with open_runtime() as runtime:
         model = get_model("fake/m", config=GenerateConfig(max_connections=1))
         finished: list[int] = []
 
@@ -269,10 +269,13 @@ async def test_a_retried_call_is_not_overtaken_and_waits_without_a_connection(se
             for number in range(4):
                 group.start_soon(call, number)
                 await anyio.sleep(0.01)
-        assert finished[0] in {1, 2, 3}
-        assert finished.index(0) == 1
-        assert server.requests == 5
-        assert server.peak == 1
+            await anyio.sleep(1.2)
+            limiter = model.limiter_nowait(runtime)
+            assert limiter is not None
+            assert (limiter.used, limiter.waiting, server.requests) == (0, 4, 1), "all wait for the shared pause"
+        assert finished == [0, 1, 2, 3]
+    assert server.peak == 1
+    assert server.requests == 5
 
 
 async def test_a_model_may_not_be_called_while_a_connection_of_another_is_held(server: Server) -> None:
@@ -395,7 +398,7 @@ async def test_what_is_no_input_or_no_output_is_said(server: Server) -> None:
         model = get_model("fake/m")
         with pytest.raises(UsageError, match="at least one message"):
             await model.generate([])
-        with pytest.raises(UsageError, match="ToolInfo"):
+        with pytest.raises(UsageError, match="len is no tool"):
             await model.generate("q", tools=[len])  # type: ignore[list-item]
         server.answers = [5]
         with pytest.raises(ModelError, match="returned int"):
@@ -499,3 +502,16 @@ async def test_those_that_queue_for_a_model_that_is_given_up_leave_without_a_req
             group.start_soon(call)
     assert server.requests == 3
     assert ended == [1.0] * 20
+
+
+@pytest.mark.parametrize(("wanted", "raises"), [(True, True), (False, False), (None, False)])
+async def test_a_refusal_is_an_error_where_that_is_wanted(wanted: bool | None, raises: bool) -> None:
+    refusal = ModelOutput.from_content("m", "I will not", stop_reason="content_filter")
+    model = get_model("mock/m", memoize=False, custom_outputs=[refusal])
+    config = GenerateConfig(fail_on_refusal=wanted)
+    async with open_runtime():
+        if raises:
+            with pytest.raises(ModelError, match="I will not"):
+                await model.generate("q", config=config)
+        else:
+            assert (await model.generate("q", config=config)).stop_reason == "content_filter"

@@ -33,7 +33,7 @@ from proctor.model import (
 )
 from proctor.model.messages import ChatMessage, ContentData
 from proctor.model.output import Logprob, Logprobs, ModelCall, TopLogprob
-from proctor.model.providers.openai_chat import parse_arguments
+from proctor.model.providers.openai_chat_answer import parse_arguments
 from proctor.model.providers.openai_compatible import OpenAICompatibleAPI
 from proctor.model.schema import JSONSchema, ToolParams
 from proctor.model.toolcall import ToolCall, ToolCallError, ToolFunction, ToolInfo

@@ -20,7 +20,7 @@ from proctor.errors import (
 )
 from proctor.model.failures import Kind, Unreachable, classify
 from proctor.model.providers.mock import MockAPI
-from proctor.model.retry import Retries, RetryPolicy, pause
+from proctor.model.retry import Retries, RetryPolicy, Unpaced, pause
 from proctor.runtime import WorkingTime
 
 API = MockAPI("x")
@@ -76,14 +76,14 @@ class Script:
 
 def retries(script: Script, health: Health | None = None, marks: Any = None, **policy: Any) -> Retries[str]:
     options = {} if marks is None else {"marks": marks}
+    health = health or Health()
     return Retries(
         model="some/model",
         policy=RetryPolicy(**policy),
         attempt=script.attempt,
-        lease=script.lease,
+        turn=Unpaced(script.lease, health, random.Random(1)),
         judge=lambda error: classify(error, API),
-        health=health or Health(),
-        chance=random.Random(1),
+        health=health,
         **options,
     )
 
@@ -238,7 +238,7 @@ async def test_an_error_of_the_lease_itself_is_not_retried() -> None:
         yield
 
     call = retries(Script(["x"]))
-    call.lease = closed
+    call.turn = Unpaced(closed, Health(), random.Random(1))
     with pytest.raises(LimiterClosed):
         await call.run()
     assert call.failed == 0

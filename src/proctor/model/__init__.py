@@ -56,12 +56,24 @@ from proctor.model.output import (
 
 if TYPE_CHECKING:
     from proctor.model.api import ModelAPI, RetryDecision, modelapi
+    from proctor.model.cache import cache_clear, cache_list_expired, cache_path, cache_prune, cache_size
     from proctor.model.cost import ModelCost
     from proctor.model.generation import log_model_api
     from proctor.model.model import Model, evaluated_model, get_model, model_roles, roles
+    from proctor.model.trim import trim_messages
+    from proctor.tool.execution import ExecuteToolsResult, call_tools, execute_tools
 
 _LATER: Final[Mapping[str, str]] = MappingProxyType(
     {
+        "ExecuteToolsResult": "proctor.tool.execution",
+        "cache_clear": "proctor.model.cache",
+        "cache_list_expired": "proctor.model.cache",
+        "cache_path": "proctor.model.cache",
+        "cache_prune": "proctor.model.cache",
+        "cache_size": "proctor.model.cache",
+        "call_tools": "proctor.tool.execution",
+        "execute_tools": "proctor.tool.execution",
+        "trim_messages": "proctor.model.trim",
         "Model": "proctor.model.model",
         "ModelAPI": "proctor.model.api",
         "ModelCost": "proctor.model.cost",
@@ -107,6 +119,7 @@ __all__ = [
     "ContentToolUse",
     "ContentVideo",
     "DocumentCitation",
+    "ExecuteToolsResult",
     "GenerateConfig",
     "ImageOutput",
     "Logprob",
@@ -126,10 +139,18 @@ __all__ = [
     "StopReason",
     "TopLogprob",
     "UrlCitation",
+    "cache_clear",
+    "cache_list_expired",
+    "cache_path",
+    "cache_prune",
+    "cache_size",
+    "call_tools",
     "evaluated_model",
+    "execute_tools",
     "get_model",
     "log_model_api",
     "model_roles",
     "modelapi",
     "roles",
+    "trim_messages",
 ]

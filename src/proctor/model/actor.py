@@ -1,8 +1,9 @@
-"""The model actor: who owns the clients of one model on one account, and how many calls may be in flight.
+"""The model actor: who owns the clients of one model on one account, and when a call of it may be sent.
 
-There is one for each provider, base URL, account and model in a runtime (`Runtime.obtain`). Its shell's limiter
-counts the connections; its incarnation owns the clients; a call runs in the caller's own task under a lease. What all
-calls must know (that the model is given up, that its server has answered) outlives a restart with the limiter.
+There is one for each provider, base URL, account and model in a runtime (`Runtime.obtain`). Its shell's limiter has a
+`Pacer` for its admission policy, which counts the connections and keeps to the quotas; its incarnation owns the
+clients; a call runs in the caller's own task under a lease. What all calls must know (that the model is given up, that
+its server has answered, what pacing has learned) outlives a restart with the limiter.
 """
 
 from __future__ import annotations
@@ -10,77 +11,122 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 from attrs import define, field
 
-from proctor.actors import ChildSpec, Limiter, Ref
-from proctor.errors import ModelGivenUp
+from proctor.actors import ActorContext, ChildSpec, Limiter, Ref
+from proctor.actors.lease import WAITING
+from proctor.errors import ActorGone, ModelGivenUp
+from proctor.model.admission import PacerAdmission, Timer
 from proctor.model.api import ModelAPI
-from proctor.model.retry import Entered
-from proctor.runtime import Runtime, SampleContext
+from proctor.model.connections import Connections, ceiling_of, provided, signal_of, smallest
+from proctor.model.pacing import Pacer, PacingConfig
+from proctor.model.pacing.window import START
+from proctor.model.quota import UNDECLARED, PacingOptions, together
+from proctor.runtime import Runtime
+from proctor.runtime.backend import loop_clock
+from proctor.runtime.cpus import cpus
+from proctor.runtime.descriptors import descriptors
 from proctor.runtime.ranks import CONNECTION
 
 if TYPE_CHECKING:
     from proctor.model.source import Source
 
+T = TypeVar("T")
+
+OTHER_FILES: Final = 128  # descriptors that are no connection of a model
 CLOSE_BOUND: Final = 5.0  # seconds that closing a client may take
 
 
 @define(eq=False, kw_only=True)
 class ModelShare:
-    """What outlives an incarnation: the limiter, the limits asked for, and what is known of the server.
+    """What outlives an incarnation: the limiter, what is asked for, and what is known of the server.
 
     Attributes:
-        name: shown. limiter: connections. default: the limit when nobody asks for one.
-        reached: the server has answered something. retries: attempts that failed and were followed by another.
-        next_attempt: when the last announced retry comes (`anyio.current_time`).
+        name: shown. limiter: connections. api: a client to ask for what its class says. now: the loop's clock.
+        retries: attempts that failed and were followed by another, by group.
+        next_attempt: when the next one comes (`anyio.current_time`), as far as that was known at the last failure.
+        watchers: called after each poll, beside the gate: other gates that this model's room is a matter of.
     """
 
     name: str
     limiter: Limiter
-    default: int
-    reached: bool = field(default=False, init=False)
-    retries: int = field(default=0, init=False)
+    admission: PacerAdmission
+    api: ModelAPI
+    timer: Timer
+    now: Callable[[], float] = field(factory=loop_clock)
+    retries: Counter[Hashable] = field(factory=Counter, init=False)
     next_attempt: float = field(default=0.0, init=False)
+    watchers: dict[Callable[[], object], None] = field(factory=dict, init=False)
     _given_up: ModelGivenUp | None = field(default=None, init=False)
-    _asked: Counter[int] = field(factory=Counter, init=False)
+    _asked: Counter[Connections] = field(factory=Counter, init=False)
+    _declared: Counter[PacingOptions] = field(factory=Counter, init=False)
     _set: int | None = field(default=None, init=False)
+    _config: PacingConfig = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._config = self._wanted()
+        self.limiter.on_wakeup = self._polled
+
+    # -- what is known of the server (`Health`)
+
+    @property
+    def reached(self) -> bool:
+        """The server has answered something."""
+        return self.admission.reached
+
+    @reached.setter
+    def reached(self, reached: bool) -> None:
+        self.admission.reached = reached
 
     def check(self) -> None:
         """Raise `ModelGivenUp` when the model is given up: an error of its own for each caller."""
         if self._given_up is not None:
-            raise ModelGivenUp(str(self._given_up), status=self._given_up.status)
+            raise self._refusal()
 
     def give_up(self, error: ModelGivenUp) -> None:
-        """Give the model up; the first reason stays."""
+        """Give the model up; the first reason stays. Those who wait hear of it at once, nothing more is sent."""
         self._given_up = self._given_up or error
+        for lease in list(self.limiter.waiters()):
+            if lease.state is WAITING:
+                self.limiter.refuse(lease, self._refusal())
 
     def forgive(self) -> None:
-        """Try the model again."""
+        """Try the model again, with one request."""
         self._given_up = None
+        self.admission.begin_anew()
 
-    def retrying(self, wait: float) -> None:
+    def retrying(self, wait: float, group: Hashable = None) -> None:
         """Count a retry."""
-        self.retries += 1
-        self.next_attempt = anyio.current_time() + wait
+        self.retries[group] += 1
+        self.next_attempt = self.now() + wait
+
+    def _refusal(self) -> ModelGivenUp:
+        assert self._given_up is not None
+        return ModelGivenUp(str(self._given_up), status=self._given_up.status)
+
+    # -- what is asked for
 
     @contextmanager
-    def asked(self, limit: int | None) -> Iterator[None]:
-        """Hold the connections to `limit` for the block; of several asked for at a time the smallest counts."""
-        if limit is None:
+    def asked(self, connections: Connections | None, declared: PacingOptions = UNDECLARED) -> Iterator[None]:
+        """Hold the model to this for the block; of several asked for at a time the smallest counts."""
+        if connections is None and declared == UNDECLARED:
             yield
             return
-        self._asked[limit] += 1
-        self._fit()
+        self._ask(connections, declared, 1)
         try:
             yield
         finally:
-            self._asked[limit] -= 1
-            if not self._asked[limit]:
-                del self._asked[limit]
+            self._ask(connections, declared, -1)
+
+    def _ask(self, connections: Connections | None, declared: PacingOptions, change: int) -> None:
+        news = connections is not None and _count(self._asked, connections, change)
+        if declared != UNDECLARED:
+            news = _count(self._declared, declared, change) or news
+        if news:
             self._fit()
 
     def set_limit(self, option: str, value: int | None, *, task: str | None, model: str | None) -> int:
@@ -92,9 +138,58 @@ class ModelShare:
         return 1
 
     def _fit(self) -> None:
-        limit = self._set or min(self._asked, default=self.default)
-        if limit != self.limiter.limit:
-            self.limiter.resize(limit)
+        config = self._wanted()
+        if config != self._config:
+            self._config = config
+            self.admission.pacer.configure(config, anyio.current_time())
+            self.limiter.poll()
+
+    def _wanted(self) -> PacingConfig:
+        asked = smallest(self._asked) if self._asked else provided(self.api)
+        return pacing_config(self.api, Connections(self._set) if self._set is not None else asked, self._declared)
+
+    # -- after each poll
+
+    def _polled(self, wakeup: float | None) -> None:
+        if wakeup is not None:
+            self.timer.wake(wakeup)
+        if self.admission.gate.waiting:
+            self.admission.let_samples_pass()
+        if self.watchers:
+            for tell in list(self.watchers):
+                tell()
+
+
+def _count(counter: Counter[T], what: T, change: int) -> bool:
+    """Count one more or one less; whether it is the first of its kind, or was the last."""
+    counter[what] += change
+    count = counter[what]
+    if not count:
+        del counter[what]
+    return count == (1 if change > 0 else 0)
+
+
+def pacing_config(api: ModelAPI, connections: Connections, declared: Counter[PacingOptions]) -> PacingConfig:
+    """How a model is paced.
+
+    Args:
+        declared: the quotas that those who use it declare.
+    """
+    signal = api.signal or signal_of(api.base_url)
+    quota = together(declared)
+    return PacingConfig(
+        max_connections=connections.fixed,
+        adaptive=None if connections.fixed is not None else connections.adaptive(min(ceiling_of(signal), room())),
+        requests_per_minute=quota.requests_per_minute,
+        tokens_per_minute=quota.tokens_per_minute,
+        signal=signal,
+        reserves_max_tokens=api.reserves_max_tokens,
+    )
+
+
+def room() -> int:
+    """The most connections that one model may come to: half of the descriptors, so that others have some too."""
+    return max(START, (descriptors().soft - OTHER_FILES) // 2)
 
 
 @define(eq=False)
@@ -119,24 +214,33 @@ class ModelState:
                 await api.aclose()
 
 
+def model_share(source: Source, runtime: Runtime) -> ModelShare:
+    """What the actor of a model begins with."""
+    api = source.described
+    config = pacing_config(api, provided(api), Counter())
+    pacer = Pacer(config, now=anyio.current_time(), rng=runtime.own_random())
+    admission = PacerAdmission(pacer, one_first=api.adapts, cpus=cpus())
+    limiter = Limiter(None, name=source.name, rank=CONNECTION, ledger=runtime.ledger, admission=admission)
+    return ModelShare(name=source.name, limiter=limiter, admission=admission, api=api, timer=Timer(limiter))
+
+
 def model_spec(source: Source, runtime: Runtime) -> Callable[[], ChildSpec[ModelState]]:
     """How to start the actor of a model in a runtime."""
 
     def spec() -> ChildSpec[ModelState]:
-        default = source.default_limit
-        limiter = Limiter(default, name=source.name, rank=CONNECTION, ledger=runtime.ledger)
-        share = ModelShare(name=source.name, limiter=limiter, default=default)
+        share = model_share(source, runtime)
 
         @asynccontextmanager
-        async def open_model(_: Any) -> AsyncIterator[ModelState]:
+        async def open_model(context: ActorContext[Any]) -> AsyncIterator[ModelState]:
             state = ModelState(share)
+            context.start_soon(share.timer.run, name="timer of pacing")
             with runtime.owning_limits(share):
                 try:
                     yield state
                 finally:
                     await state.aclose()
 
-        return ChildSpec(_address(source), open_model, limiter=limiter, restart="permanent", leases="drain")
+        return ChildSpec(_address(source), open_model, limiter=share.limiter, restart="permanent", leases="drain")
 
     return spec
 
@@ -153,16 +257,10 @@ async def model_actor(runtime: Runtime, source: Source) -> Ref[ModelState]:
     return runtime.find("models", key) or await runtime.obtain("models", key, model_spec(source, runtime))
 
 
-def connection(
-    share: ModelShare, sample: SampleContext | None, order: tuple[int, ...] | None, *, composite: bool
-) -> Callable[[], Entered]:
-    """Makes the lease of one connection, the same for every attempt of a call.
-
-    Args:
-        order: the call's place within its group. composite: the provider calls other models, and takes none.
-    """
-    if composite:
-        return nullcontext
-    group = None if sample is None else sample.group
-    weight = 1.0 if sample is None else sample.weight
-    return lambda: share.limiter.lease(group=group, weight=weight, order=order)
+def shares(runtime: Runtime) -> list[ModelShare]:
+    """What is known of each model that was called in a runtime, while its actor lives."""
+    found = []
+    for ref in runtime.actors("models"):
+        with suppress(ActorGone):
+            found.append(ref.state.share)
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import hashlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from attrs import frozen
@@ -15,7 +15,10 @@ from proctor.errors import UsageError
 from proctor.model.config import GenerateConfig
 from proctor.model.messages import ChatMessage
 from proctor.model.output import ModelCall, ModelOutput
+from proctor.model.pacing.headers import quota_readings
+from proctor.model.pacing.values import QuotaReading, Signal
 from proctor.model.toolcall import ToolChoice, ToolInfo
+from proctor.runtime.clock import utc_now
 from proctor.runtime.settings import environ
 
 DEFAULT_MAX_CONNECTIONS: Final = 10
@@ -61,10 +64,17 @@ class ModelAPI(abc.ABC):
     Attributes:
         composite: True for a provider that calls other models: it takes no connection of its own.
         reports_cost: True for a provider that says itself what a call cost (``usage.total_cost``).
+        adaptive: whether pacing adapts the number of calls in flight; None: it does, unless the class has a
+            `max_connections` of its own.
+        signal: what tells that it is at its limit; None: what its base URL tells.
+        reserves_max_tokens: it counts `max_tokens` against a quota when it admits a call, and corrects that afterwards.
     """
 
     composite: ClassVar[bool] = False
     reports_cost: ClassVar[bool] = False
+    adaptive: bool | None = None
+    signal: Signal | None = None
+    reserves_max_tokens: bool = False
 
     def __init__(
         self,
@@ -103,6 +113,17 @@ class ModelAPI(abc.ABC):
     def max_connections(self) -> int:
         """Calls in flight when nobody says otherwise."""
         return DEFAULT_MAX_CONNECTIONS
+
+    @property
+    def adapts(self) -> bool:
+        """Whether pacing adapts the number of calls in flight."""
+        if self.adaptive is not None:
+            return self.adaptive
+        return type(self).max_connections is ModelAPI.max_connections
+
+    def quota_readings(self, headers: Mapping[str, str]) -> Sequence[QuotaReading]:
+        """What the headers of a response say of quotas; the usual spellings are known."""
+        return quota_readings(headers, now=utc_now())
 
     def max_tokens(self) -> int | None:
         """The most tokens of an answer when nobody says otherwise."""

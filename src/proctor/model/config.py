@@ -53,6 +53,10 @@ class ImageOutput(Portable):
     options: dict[str, dict[str, Any]] | None = None
 
 
+CACHE_EXPIRY: Final = re.compile(r"([1-9]\d*)([smhDWMYdwy])")
+"""A number and a unit: seconds, minutes, hours, days, weeks, months of 30 days, years of 365."""
+
+
 @define(kw_only=True)
 class CachePolicy(Portable):
     """How long an answer may be reused.
@@ -65,6 +69,11 @@ class CachePolicy(Portable):
     expiry: str | None = "1W"
     per_epoch: bool = True
     scopes: dict[str, str] = field(factory=dict)
+
+    @staticmethod
+    def from_string(expiry: str) -> CachePolicy | None:
+        """The policy of an expiry such as ``12h``, None for a text that is none."""
+        return CachePolicy(expiry=expiry) if CACHE_EXPIRY.fullmatch(expiry) else None
 
 
 ADAPTIVE_MIN: Final = 10
@@ -187,6 +196,14 @@ def _adaptive(value: Any) -> Any:
     return value
 
 
+def _cache(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if (policy := CachePolicy.from_string(value)) is None:
+        raise OptionError(f"cache: {value!r} is no time to keep answers; it is a number and a unit, as 12h or 1W")
+    return policy
+
+
 def _reasoning_history(value: Any) -> Any:
     if isinstance(value, bool):
         return "all" if value else "none"
@@ -271,7 +288,9 @@ class GenerateConfig(Portable):
     extra_headers: dict[str, str] | None = field(default=None, validator=_map)
     extra_body: dict[str, Any] | None = field(default=None, validator=_map)
     modalities: list[Literal["image"] | ImageOutput] | None = field(default=None, validator=_list)
-    cache: bool | CachePolicy | None = None
+    cache: bool | CachePolicy | None = field(
+        default=None, converter=_cache, validator=_kind(bool, CachePolicy, what="true, false, a time or a CachePolicy")
+    )
     batch: bool | int | BatchConfig | None = None
 
     @classmethod
@@ -313,17 +332,3 @@ def public_config(config: GenerateConfig) -> GenerateConfig:
         return config
     shown = {name: "[key]" if SECRET_HEADER.search(name) else value for name, value in config.extra_headers.items()}
     return config.merge({"extra_headers": shown})
-
-
-def asked_limit(config: GenerateConfig, default: int) -> int | None:
-    """The number of connections that a configuration asks for; None when it leaves that to the provider.
-
-    Bounds for adaptive pacing hold a default that is above them.
-    """
-    if config.max_connections is not None:
-        return config.max_connections
-    adaptive = config.adaptive_connections
-    if adaptive is None or isinstance(adaptive, bool):
-        return None
-    most = adaptive.max if isinstance(adaptive, AdaptiveConcurrency) else adaptive
-    return most if most < default else None

@@ -99,6 +99,23 @@ def error_words(body: bytes) -> tuple[str, str]:
     return _short(message if isinstance(message, str) else str(message)), code
 
 
+def error_codes(body: bytes) -> tuple[str, ...]:
+    """Every code and type that an error body gives, the most telling first."""
+    import msgspec
+
+    try:
+        data: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ()
+    found: list[str] = []
+    outer = data if isinstance(data, dict) else {}
+    error = outer.get("error", outer)
+    for holder in (error.get("innererror") if isinstance(error, dict) else None, error, outer):
+        if isinstance(holder, dict):
+            found += [str(holder[key]) for key in ("code", "type", "status") if isinstance(holder.get(key), str | int)]
+    return tuple(dict.fromkeys(found))
+
+
 def _short(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

@@ -11,13 +11,16 @@ import functools
 import ipaddress
 import socket
 import ssl
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
+import anyio
 from attrs import define, field, frozen
 
 from proctor.errors import ModelError, TransientModelError, UsageError
+from proctor.model.exchange import responded
 from proctor.model.failures import Unreachable, redact
 from proctor.model.socketstream import Address, Connector, connect, interleave
 from proctor.runtime import current_runtime
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 Environ = Callable[[str], str | None]
 
 CONNECT_TIMEOUT: Final = 30.0  # seconds; the attempt's own timeout bounds the rest
+CLOSE_BOUND: Final = 1.0  # seconds a close may take in its shield
+FINISH_BOUND: Final = 0.5  # seconds that the end of a stream may lag behind its last event
+MAX_READ: Final = 512 * 1024 * 1024  # bytes of a body
 CHECK_URL: Final = "Check the base URL (--model-base-url, base_url= or the provider's …_BASE_URL variable)."
 
 
@@ -45,6 +51,62 @@ class HttpResponse:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+@define(eq=False)
+class HttpStream:
+    """A response whose body is read as it comes: an async iterator of its parts, to be used within its block.
+
+    Attributes:
+        headers: by name, in any case.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    _chunks: AsyncIterator[bytes]
+    _client: HttpClient
+    _idle: float | None
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        import httpx
+
+        try:
+            if self._idle is None:
+                return await anext(self._chunks)
+            with anyio.CancelScope(deadline=anyio.current_time() + self._idle):
+                return await anext(self._chunks)
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise self._client._failure(error) from error
+        raise TransientModelError(
+            f"{public_url(self._client.base_url)}: nothing more came for {self._idle:g} s (stream_idle_timeout)"
+        )
+
+    async def read(self) -> bytes:
+        """The rest of the body.
+
+        Raises:
+            ModelError: it is too large. TransientModelError: the connection broke.
+        """
+        parts: list[bytes] = []
+        size = 0
+        async for part in self:
+            parts.append(part)
+            size += len(part)
+            if size > MAX_READ:
+                raise ModelError(f"{public_url(self._client.base_url)}: the answer is larger than {MAX_READ >> 20} MiB")
+        return b"".join(parts)
+
+    async def finish(self) -> None:
+        """Read to the end of a body of which nothing more is wanted, so that its connection can be used again.
+
+        A server that does not end it within a moment has it closed.
+        """
+        with anyio.move_on_after(FINISH_BOUND), suppress(TransientModelError):
+            async for _ in self:
+                pass
 
 
 @define(eq=False)
@@ -74,23 +136,63 @@ class HttpClient:
         """
         import httpx
 
+        request = self._request(path, body, headers, {"whole": True})
+        try:
+            response = await self._client.send(request)
+        except (httpx.TransportError, httpx.DecodingError, httpx.TooManyRedirects) as error:
+            raise self._failure(error) from error
+        responded(response.status_code, response.headers)
+        return HttpResponse(response.status_code, response.headers, response.content)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, body: bytes, *, headers: Mapping[str, str] | None = None, idle: float | None = None
+    ) -> AsyncIterator[HttpStream]:
+        """Send a JSON body; the response's body is read as it comes, and closed with the block.
+
+        Args:
+            path: after the base URL, starting with a slash. headers: added to the client's own, or in place of them.
+            idle: the most seconds between two parts of the body.
+
+        Raises:
+            Unreachable: there was no connection. TransientModelError: it broke or timed out, here or in the block.
+        """
+        import httpx
+
+        given = {"Accept": "text/event-stream", "Accept-Encoding": "identity", **(headers or {})}
+        try:
+            response = await self._client.send(self._request(path, body, given, {}), stream=True)
+        except (httpx.TransportError, httpx.TooManyRedirects) as error:
+            raise self._failure(error) from error
+        responded(response.status_code, response.headers)
+        raw = response.extensions.get("raw_body")
+        encoded = "content-encoding" in response.headers  # against what was asked for
+        chunks = response.aiter_bytes() if raw is None or encoded else aiter(raw)
+        try:
+            yield HttpStream(response.status_code, response.headers, chunks, self, idle)
+        finally:
+            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CLOSE_BOUND):
+                if isinstance(chunks, AsyncGenerator):
+                    await chunks.aclose()
+                await response.aclose()
+
+    async def aclose(self) -> None:
+        """Close idle connections; those in use close with their request."""
+        await self._client.aclose()
+
+    def _request(
+        self, path: str, body: bytes, headers: Mapping[str, str] | None, extensions: dict[str, Any]
+    ) -> httpx.Request:
+        import httpx
+
         given = [*self._headers, (b"Content-Length", b"%d" % len(body))]
         if headers:
             extra = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
             names = {name.lower() for name, _ in extra}
             given = [(name, value) for name, value in given if name.lower() not in names] + extra
-        request = httpx.Request(
-            "POST", self._url(path), headers=given, stream=httpx.ByteStream(body), extensions={"whole": True}
+        return httpx.Request(
+            "POST", self._url(path), headers=given, stream=httpx.ByteStream(body), extensions=extensions
         )
-        try:
-            response = await self._client.send(request)
-        except (httpx.TransportError, httpx.DecodingError, httpx.TooManyRedirects) as error:
-            raise self._failure(error) from error
-        return HttpResponse(response.status_code, response.headers, response.content)
-
-    async def aclose(self) -> None:
-        """Close idle connections; those in use close with their request."""
-        await self._client.aclose()
 
     def _url(self, path: str) -> httpx.URL:
         url = self._urls.get(path)

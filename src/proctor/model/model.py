@@ -18,16 +18,21 @@ from proctor.actors import Limiter, Ref
 from proctor.errors import UsageError
 from proctor.model.actor import ModelState, model_actor
 from proctor.model.api import ModelAPI, provider_class
-from proctor.model.config import GenerateConfig, asked_limit
-from proctor.model.generation import Generation, chosen, input_messages, offered_tools
+from proctor.model.config import GenerateConfig
+from proctor.model.connections import Connections, asked, ceiling_of, provided, signal_of
+from proctor.model.generation import Generation, chosen, input_messages, offered_tools, played_back
 from proctor.model.http import public_url
-from proctor.model.messages import ChatMessage
+from proctor.model.messages import ChatMessage, ChatMessageUser
 from proctor.model.output import ModelOutput
+from proctor.model.quota import UNDECLARED, PacingOptions
+from proctor.model.recall import through_cache
 from proctor.model.source import Source, frozen_arguments
 from proctor.model.toolcall import ToolChoice, ToolInfo
 from proctor.runtime import Runtime, current_runtime, open_runtime
 from proctor.runtime.blocks import check_messages
 from proctor.runtime.settings import eval_option
+from proctor.tool.definition import Tool, ToolDef, ToolSource
+from proctor.tool.execution import execute_tools
 
 _evaluated: Final[ContextVar[Model | None]] = ContextVar("proctor_evaluated_model", default=None)
 _roles: Final[ContextVar[Mapping[str, Model | Sequence[Model]] | None]] = ContextVar("proctor_roles", default=None)
@@ -88,10 +93,15 @@ class Model:
         """The same model, asked otherwise: it shares clients and limits with this one."""
         return evolve(self, config=config, role=role or self.role)
 
+    def connections(self) -> Connections:
+        """Calls in flight, as its own configuration asks for it, else the provider."""
+        api = self._source.described
+        return asked(self.config, api) or provided(api)
+
     def max_connections(self) -> int:
-        """Calls in flight that its own configuration asks for, else the provider's number."""
-        default = self._source.default_limit
-        return asked_limit(self.config, default) or default
+        """The most calls in flight that there can be by its own configuration and its provider."""
+        held, api = self.connections(), self._source.described
+        return held.fixed or held.most or ceiling_of(api.signal or signal_of(api.base_url))
 
     def limiter_nowait(self, runtime: Runtime) -> Limiter | None:
         """The limiter of its connections, None while it has not been called in this runtime."""
@@ -99,18 +109,26 @@ class Model:
         return None if ref is None else ref.limiter
 
     @asynccontextmanager
-    async def held(self, runtime: Runtime) -> AsyncIterator[Ref[ModelState]]:
-        """Hold the limits of its configuration while a task runs; of several tasks the smallest limit counts."""
+    async def held(
+        self, runtime: Runtime, declared: PacingOptions = UNDECLARED, *, ceiling: int | None = None
+    ) -> AsyncIterator[Ref[ModelState]]:
+        """Hold the limits of its configuration while a task runs; of several tasks the smallest limit counts.
+
+        Args:
+            declared: the quotas that the task declares. ceiling: the most connections where pacing adapts them.
+        """
         ref = await model_actor(runtime, self._source)
         await ref.started()
-        share = ref.state.share
-        with share.asked(asked_limit(self.config, share.default)):
+        wanted = self.connections()
+        if wanted.fixed is None and ceiling is not None:
+            wanted = evolve(wanted, most=min(ceiling, wanted.most or ceiling))
+        with ref.state.share.asked(wanted, declared):
             yield ref
 
     async def generate(
         self,
         input: str | list[ChatMessage],
-        tools: Sequence[ToolInfo] = (),
+        tools: Sequence[Tool | ToolDef | ToolInfo | ToolSource] | ToolSource = (),
         tool_choice: ToolChoice | None = None,
         config: GenerateConfig | None = None,
         cache: Any = False,
@@ -119,9 +137,11 @@ class Model:
 
         Args:
             input: a user's text or the messages.
-            tools: that the model may call. tool_choice: which; default ``auto`` where there are tools.
+            tools: that the model may call. tool_choice: which; default ``auto`` where there are tools. A choice that
+                names one leaves out the others.
             config: goes before the model's own.
-            cache: accepted; answers are not reused.
+            cache: True or a `CachePolicy`: use an answer again that the same call was given earlier, and keep this
+                one; default what the configuration says.
 
         Returns:
             The output; its message has an id and ``source="generate"``.
@@ -139,10 +159,57 @@ class Model:
         check_messages(1 if isinstance(input, str) else len(input), another=True)
         merged = self.config if config is None else self.config.merge(config)
         messages = input_messages(input, merged, runtime)
-        offered = offered_tools(tools, tool_choice)
+        offered = await offered_tools(tools, tool_choice)
+        infos = [each if isinstance(each, ToolInfo) else each.info for each in offered]
+        defined = {each.name: each for each in offered if isinstance(each, ToolDef)}
         ref = await model_actor(runtime, self._source)
         choice = chosen(tool_choice, offered)
-        return await Generation(self._source, self.role, runtime, ref, messages, offered, choice, merged).run()
+        generation = Generation(
+            self._source,
+            self.role,
+            runtime,
+            ref,
+            played_back(messages, defined),
+            infos,
+            choice,
+            merged,
+            defined=defined,
+        )
+        if cache or merged.cache:
+            return await through_cache(generation, cache)
+        return await generation.run()
+
+    async def generate_loop(
+        self,
+        input: str | list[ChatMessage],
+        tools: Sequence[Tool | ToolDef | ToolSource] | ToolSource = (),
+        config: GenerateConfig | None = None,
+        cache: Any = False,
+    ) -> tuple[list[ChatMessage], ModelOutput]:
+        """Call the model, run the tools it asks for, and call it again, until it asks for none.
+
+        Args:
+            input, config, cache: as of `generate`. tools: that the model may call.
+
+        Returns:
+            The messages that were added to the input, and the last output.
+
+        Raises:
+            Exception: as `generate`, and what a tool raised that is not for the model.
+        """
+        messages: list[ChatMessage] = (
+            [ChatMessageUser(content=input, source="input")] if isinstance(input, str) else list(input)
+        )
+        given = len(messages)
+        merged = self.config if config is None else self.config.merge(config)
+        while True:
+            output = await self.generate(messages, tools, None, config, cache)
+            messages.append(output.message)
+            if not output.message.tool_calls:
+                return messages[given:], output
+            made, handed = await execute_tools(messages, tools, merged.max_tool_output)
+            messages.extend(made)
+            output = handed or output
 
 
 @contextmanager

@@ -1,14 +1,16 @@
 """The one retry loop of a model call, run in the caller's own task.
 
-Every attempt holds a connection; a wait between two attempts holds nothing. The lease is left before the wait and
-asked for again after it, with the same order within its group, so a call that was told to wait is not overtaken by
-those that came after it, and does not keep anybody from the connection meanwhile.
+Every attempt holds a connection; a wait between two attempts holds nothing. The place is given back before the wait
+and asked for again as the same one, so a call that was told to wait is not overtaken by those that came after it, and
+does not keep anybody from the connection meanwhile. Where that place is, and when the next attempt may be sent, is the
+`Turn`'s: a paced model's pacer decides it for all its calls together; a call of a provider that takes no connection of
+its own (`composite`) waits by itself.
 
 Clocks: an attempt's time limit starts when it is sent. The limit for the whole call starts with its first attempt and
 goes on through every later wait; time in the first queue counts for neither, since a long queue is no failure.
 
-How long a wait is (pacing.md, "429" and "5xx"): what the provider asks for is an upper bound and never the only one,
-because one absurd ``Retry-After`` must not stop a call for an hour.
+How long such a wait by itself is: what the provider asks for is an upper bound and never the only one, because one
+absurd ``Retry-After`` must not stop a call for an hour.
 """
 
 from __future__ import annotations
@@ -74,8 +76,13 @@ class RetryPolicy:
 class Health(Protocol):
     """What all calls of one model know of it."""
 
-    reached: bool
-    """The server has answered something at least once."""
+    @property
+    def reached(self) -> bool:
+        """The server has answered something at least once."""
+        ...
+
+    @reached.setter
+    def reached(self, reached: bool, /) -> None: ...
 
     def check(self) -> None:
         """Raise `ModelGivenUp` when the model is given up."""
@@ -115,6 +122,44 @@ class Entered(Protocol):
     ) -> Awaitable[bool | None]: ...
 
 
+@frozen
+class Failure:
+    """One attempt that failed.
+
+    Attributes:
+        kind: what to do about it. streak: how many of this kind there were in a row, from 1.
+        asked: seconds that the provider asks to wait.
+    """
+
+    error: Exception
+    kind: Kind
+    streak: int = 1
+    asked: float | None = None
+
+
+class Turn(Protocol):
+    """A call's place at its model: entered when it may be sent for the first time, left when it is over.
+
+    Of each attempt it is told what came of it, once, before anything else is awaited.
+    """
+
+    def __aenter__(self) -> Awaitable[Any]: ...
+
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> Awaitable[bool | None]: ...
+
+    def succeeded(self, result: Any) -> None:
+        """The call was answered."""
+
+    def failed(self, failure: Failure) -> None:
+        """The last attempt failed."""
+
+    def again(self, failure: Failure) -> Awaitable[None]:
+        """An attempt failed: hold nothing until the next one may be sent."""
+        ...
+
+
 def pause(kind: Kind, streak: int, asked: float | None, chance: random.Random) -> float:
     """Seconds to wait before the next attempt.
 
@@ -133,13 +178,51 @@ def pause(kind: Kind, streak: int, asked: float | None, chance: random.Random) -
     return min(LONGEST_FAULT_PAUSE, FAULT_PAUSE * 2.0**doublings) * chance.uniform(0.5, 1.5)
 
 
+@define(eq=False)
+class Unpaced:
+    """The turn of a call that waits by itself (`Turn`).
+
+    Args:
+        lease: makes what each attempt holds.
+    """
+
+    lease: Callable[[], Entered]
+    health: Health
+    chance: random.Random
+    _held: Entered | None = field(default=None, init=False)
+
+    async def __aenter__(self) -> None:
+        lease = self.lease()
+        await lease.__aenter__()
+        self._held = lease
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        held, self._held = self._held, None
+        return None if held is None else await held.__aexit__(kind, error, traceback)
+
+    def succeeded(self, result: Any) -> None:
+        """Nobody wants to know."""
+
+    def failed(self, failure: Failure) -> None:
+        """Nobody wants to know."""
+
+    async def again(self, failure: Failure) -> None:
+        await self.__aexit__(None, None, None)
+        wait = pause(failure.kind, failure.streak, failure.asked, self.chance)
+        self.health.retrying(wait)
+        await anyio.sleep(wait)
+        await self.__aenter__()
+
+
 @define(eq=False, kw_only=True)
 class Retries(Generic[T]):
     """One call: its attempts so far and what came of them. Use it once.
 
     Attributes:
         model: named in texts.
-        attempt: makes one attempt. lease: makes the context manager of one connection.
+        attempt: makes one attempt. turn: its place, used once.
         judge: what to do about an exception.
         failed: attempts that failed so far. sent_at: when the last one was sent (`anyio.current_time`).
     """
@@ -147,10 +230,9 @@ class Retries(Generic[T]):
     model: str
     policy: RetryPolicy
     attempt: Callable[[], Awaitable[T]]
-    lease: Callable[[], Entered]
+    turn: Turn
     judge: Callable[[Exception], Kind]
     health: Health
-    chance: random.Random
     marks: Marks = field(factory=NoMarks)
     failed: int = field(default=0, init=False)
     sent_at: float = field(default=0.0, init=False)
@@ -172,13 +254,18 @@ class Retries(Generic[T]):
         raise self._overdue()
 
     async def _until_done(self, whole: anyio.CancelScope | None) -> T:
-        while True:
-            try:
-                async with _Queued(self.lease(), self.marks):
-                    return await self._send(whole)
-            except Exception as error:
-                wait = self._after(_sole(error))
-            await self._pause(wait)
+        turn, marks = self.turn, self.marks
+        async with _Queued(turn, marks):
+            while True:
+                try:
+                    result = await self._send(whole)
+                except Exception as error:
+                    failure = self._after(_sole(error))
+                else:
+                    turn.succeeded(result)
+                    return result
+                with marks.waiting():
+                    await turn.again(failure)
 
     async def _send(self, whole: anyio.CancelScope | None) -> T:
         """Make one attempt, the connection held."""
@@ -193,8 +280,8 @@ class Retries(Generic[T]):
             return result
         raise TransientModelError(f"{self.model}: no answer within {limit:g} s (attempt_timeout)")
 
-    def _after(self, error: Exception) -> float:
-        """Account for a failed attempt: the wait until the next, or the error raised where there is none."""
+    def _after(self, error: Exception) -> Failure:
+        """Account for a failed attempt: what to wait for, or the error raised where there is no other attempt."""
         if isinstance(error, KernelError | SampleEnded | LimitExceededError):
             raise error  # the lease's or a limit's: no attempt was made or it was taken back
         kind = self.judge(error)
@@ -204,17 +291,26 @@ class Retries(Generic[T]):
         self._streak = (kind, streak)
         if getattr(error, "status", None) is not None:
             self.health.reached = True
-        if kind is Kind.GIVE_UP or (kind is Kind.UNREACHABLE and self._never_reached(streak)):
-            raise self._give_up(error)
-        if kind is Kind.FINAL:
-            raise error
         if kind is Kind.UNREACHABLE and self.health.reached:
             kind = Kind.TRANSIENT
+        failure = Failure(error, kind, streak, wait_asked(error))
+        raised = self._no_more(failure)
+        if raised is not None:
+            self.turn.failed(failure)
+            raise raised
+        return failure
+
+    def _no_more(self, failure: Failure) -> Exception | None:
+        """What to raise if there is no other attempt."""
+        error, kind = failure.error, failure.kind
+        if kind is Kind.GIVE_UP or (kind is Kind.UNREACHABLE and self._never_reached(failure.streak)):
+            return self._give_up(error)
+        if kind is Kind.FINAL:
+            return error
         if self.policy.max_retries is not None and self.failed > self.policy.max_retries:
-            raise with_notes(error, self._attempts())
-        wait = pause(kind, streak, wait_asked(error), self.chance)
-        self.health.retrying(wait)
-        return wait
+            with_notes(error, self._attempts())
+            return error
+        return None
 
     def _never_reached(self, streak: int) -> bool:
         limit = self.policy.max_retries
@@ -230,10 +326,6 @@ class Retries(Generic[T]):
         self.health.give_up(given_up)
         return given_up
 
-    async def _pause(self, wait: float) -> None:
-        with self.marks.waiting():
-            await anyio.sleep(wait)
-
     def _attempts(self) -> str:
         made = "1 attempt was" if self.failed == 1 else f"{self.failed} attempts were"
         return f"{made} made (max_retries={self.policy.max_retries})"
@@ -246,21 +338,21 @@ class Retries(Generic[T]):
 
 
 class _Queued:
-    """A lease whose wait is marked as waiting."""
+    """A turn whose first wait is marked as waiting."""
 
-    __slots__ = ("_lease", "_marks")
+    __slots__ = ("_marks", "_turn")
 
-    def __init__(self, lease: Entered, marks: Marks) -> None:
-        self._lease, self._marks = lease, marks
+    def __init__(self, turn: Turn, marks: Marks) -> None:
+        self._turn, self._marks = turn, marks
 
     async def __aenter__(self) -> None:
         with self._marks.waiting():
-            await self._lease.__aenter__()
+            await self._turn.__aenter__()
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        return await self._lease.__aexit__(kind, error, traceback)
+    ) -> Awaitable[bool | None]:
+        return self._turn.__aexit__(kind, error, traceback)
 
 
 def _sole(error: Exception) -> Exception:

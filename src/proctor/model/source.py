@@ -54,11 +54,6 @@ class Source:
         return (self.provider, self.described.connection_key())
 
     @property
-    def default_limit(self) -> int:
-        """Connections when nobody asks for a number."""
-        return self.described.max_connections()
-
-    @property
     def public_arguments(self) -> dict[str, Any]:
         """The arguments as they may be logged: without keys, and without what has no text form."""
         return {

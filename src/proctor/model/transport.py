@@ -198,6 +198,22 @@ class _Body(httpx.AsyncByteStream):
             await self._transport.discard(self._connection)
 
 
+class _Ready:
+    """A body that is there already, in the one part that it came in."""
+
+    def __init__(self, body: bytes) -> None:
+        self._parts = [body] if body else []
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        if not self._parts:
+            raise StopAsyncIteration
+        return self._parts.pop()
+
+
 class _as_httpx_errors:  # noqa: N801  a context manager that reads as a phrase
     """Turn the protocol's errors into httpx's."""
 
@@ -222,7 +238,8 @@ class Transport(httpx.AsyncBaseTransport):
 
     Of a request's ``timeout`` extension ``connect``, ``write`` (for the whole request) and ``read`` (for the head, and
     between two parts of a body) count; ``pool`` does not, as nothing queues. The extension ``whole`` (bool) asks for
-    the body to be read before the response is returned, under the same scope.
+    the body to be read before the response is returned, under the same scope. A response whose body is still to come
+    has it in its extension ``raw_body`` too, as an async iterator that is no generator.
 
     Args:
         ssl_context: makes the context for https, called once, at the first such connection.
@@ -277,16 +294,18 @@ class Transport(httpx.AsyncBaseTransport):
         if body is not None:
             await self.give_back(connection)
         given: dict[str, Any]
+        more: dict[str, Any] = {}
         if body is None:
-            given = {"stream": _Body(self, connection, timeouts.get("read"))}
+            stream = _Body(self, connection, timeouts.get("read"))
+            given, more = {"stream": stream}, {"raw_body": stream}
         elif request.extensions.get("whole"):
             given = {"content": body}  # read at once, which saves httpx two async generators a response
         else:
-            given = {"stream": httpx.ByteStream(body)}
+            given, more = {"stream": httpx.ByteStream(body)}, {"raw_body": _Ready(body)}
         return httpx.Response(
             head.status_code,
             headers=head.headers.raw_items(),
-            extensions={"http_version": b"HTTP/" + head.http_version, "reason_phrase": head.reason},
+            extensions={"http_version": b"HTTP/" + head.http_version, "reason_phrase": head.reason, **more},
             **given,
         )
 

@@ -21,11 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from proctor.testing.awaits import Awaits
     from proctor.testing.fake_model import FakeCall, FakeModel
+    from proctor.testing.fake_process import FakeProcess, FakeProcessCall, Play
+    from proctor.testing.fake_sandbox import FakeSandbox, FakeSandboxCommand
     from proctor.testing.faults import Fault, FaultPlan, PlannedFault
     from proctor.testing.jitter import Jitter, yield_point
     from proctor.testing.memory_log import MemoryLog, MemoryLogs
     from proctor.testing.monitor import InvariantViolation, Monitor
     from proctor.testing.plan import Admin, Client, Outcome, Plan
+    from proctor.testing.provider_check import ProviderFault, check_provider
     from proctor.testing.simulation import simulate
     from proctor.testing.stage import Played, check, play
     from proctor.testing.virtual import BACKENDS, run_real, run_virtual
@@ -38,6 +41,10 @@ __all__ = [
     "Client",
     "FakeCall",
     "FakeModel",
+    "FakeProcess",
+    "FakeProcessCall",
+    "FakeSandbox",
+    "FakeSandboxCommand",
     "Fault",
     "FaultPlan",
     "InvariantViolation",
@@ -47,12 +54,15 @@ __all__ = [
     "Monitor",
     "Outcome",
     "Plan",
+    "Play",
     "PlannedFault",
     "Played",
+    "ProviderFault",
     "VirtualDeadlock",
     "at_idle",
     "background",
     "check",
+    "check_provider",
     "outside",
     "play",
     "run_real",
@@ -66,11 +76,14 @@ _HOMES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "awaits": ("Awaits",),
         "fake_model": ("FakeCall", "FakeModel"),
+        "fake_sandbox": ("FakeSandbox", "FakeSandboxCommand"),
+        "fake_process": ("FakeProcess", "FakeProcessCall", "Play"),
         "faults": ("Fault", "FaultPlan", "PlannedFault"),
         "jitter": ("Jitter", "yield_point"),
         "monitor": ("InvariantViolation", "Monitor"),
         "memory_log": ("MemoryLog", "MemoryLogs"),
         "plan": ("Admin", "Client", "Outcome", "Plan"),
+        "provider_check": ("ProviderFault", "check_provider"),
         "simulation": ("simulate",),
         "stage": ("Played", "check", "play"),
         "virtual": ("BACKENDS", "run_real", "run_virtual"),

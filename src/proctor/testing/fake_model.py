@@ -19,11 +19,20 @@ from attrs import define, evolve, field, frozen
 from proctor.errors import RateLimitError, TransientModelError
 from proctor.model import ChatMessage, GenerateConfig, Model, ModelOutput, ModelUsage, get_model
 from proctor.model.api import ModelAPI, modelapi
+from proctor.model.exchange import showed
+from proctor.model.pacing import Dimension, Signal
 from proctor.model.toolcall import ToolChoice, ToolInfo
 from proctor.testing.faults import FaultPlan
 from proctor.testing.provider import Request, SimulatedProvider, Status
 
 CHARACTERS_A_TOKEN = 4
+NAMED = {
+    Dimension.REQUESTS: "requests per minute",
+    Dimension.TOKENS: "tokens per minute",
+    Dimension.INPUT_TOKENS: "input tokens per minute",
+    Dimension.OUTPUT_TOKENS: "output tokens per minute",
+    Dimension.CONCURRENCY: "concurrency",
+}
 
 
 @frozen
@@ -57,6 +66,7 @@ class FakeModel:
         provider: refuses, fails and answers late as it says; instead of `latency`.
         faults: raises what is planned under ``model``.
         max_connections: what a real provider's class says when nobody asks for a number.
+        adaptive: pacing adapts the number instead. signal: what tells it that the provider is at its limit.
 
     Attributes:
         calls: made so far. in_flight, peak: at once, as the provider sees it. times: when each call came in.
@@ -69,6 +79,8 @@ class FakeModel:
     provider: SimulatedProvider | None = None
     faults: FaultPlan = field(factory=FaultPlan)
     max_connections: int = 10
+    adaptive: bool = False
+    signal: Signal = Signal.QUOTA
     calls: int = field(default=0, init=False)
     in_flight: int = field(default=0, init=False)
     peak: int = field(default=0, init=False)
@@ -132,8 +144,11 @@ class FakeModel:
         finally:
             provider.leave(answer, anyio.current_time())
         await anyio.sleep(provider.travel())
+        showed(answer.quota)
         if answer.status is Status.LIMITED:
-            raise RateLimitError("the fake provider is asked too often", status=429, retry_after=answer.retry_after)
+            named = "" if answer.dimension is None else f": {NAMED[answer.dimension]}"
+            said = f"the fake provider is asked too often{named}"
+            raise RateLimitError(said, status=429, retry_after=answer.retry_after)
         if answer.status is not Status.OK:
             raise TransientModelError("the fake provider fails", status=503)
 
@@ -159,6 +174,7 @@ class FakeAPI(ModelAPI):
     ) -> None:
         super().__init__(model_name, base_url, api_key, (), config)
         self.script = script
+        self.adaptive, self.signal = script.adaptive, script.signal
 
     def max_connections(self) -> int:
         """As the script says."""

@@ -1,7 +1,8 @@
 """`FaultPlan`: which sample of an evaluation fails where, and at which await everything is cancelled.
 
 The plan is plain data. It is applied to a task (its solvers, scorers and clean-up fail as planned), given to a
-`FakeModel` (whose calls fail) and to `MemoryLogs` (whose writer fails), and installed for a cancellation.
+`FakeModel` (whose calls fail), a `FakeProcess` (whose commands do not start) and to `MemoryLogs` (whose writer fails),
+and installed for a cancellation.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from proctor.solver import TaskState, solver
 from proctor.solver.state import sample_state
 from proctor.testing.awaits import Awaits
 
-Where = Literal["setup", "solver", "model", "scorer", "cleanup", "log"]
+Where = Literal["setup", "solver", "model", "process", "scorer", "cleanup", "log", "sandbox", "command", "removal"]
 
 
 class PlannedFault(Exception):
@@ -34,8 +35,9 @@ class Fault:
     """A failure of one sample.
 
     Attributes:
-        where: before the solvers, after them, in each model call, in each scorer, in the clean-up, or in the writer of
-            the log when the record arrives.
+        where: before the solvers, after them, in each model call, at the start of each command, in each scorer, in the
+            clean-up, or in the writer of the log when the record arrives; of a `FakeSandbox` its making, each of its
+            commands, its removal.
         epoch: None for all of them. times: how often it fails before it succeeds, None always.
         error: makes what is raised.
     """

@@ -7,8 +7,8 @@ then; a cancellation of the run does not stop the writer, and a writer that fail
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import anyio
@@ -16,6 +16,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from attrs import define, evolve, field
 
 from proctor.errors import LogError
+from proctor.evaluation.resume import Resume
+from proctor.log.index import indexed
+from proctor.log.places import Place
 from proctor.log.records import EvalLog, EvalPlan, EvalSample, EvalSampleReductions, EvalSpec
 from proctor.log.sample_json import encode_record
 from proctor.log.writer import Acknowledged
@@ -27,7 +30,8 @@ class MemoryLog:
     """One log.
 
     Attributes:
-        header: as it was finished, None before. records: durable ones, in the order in which they came.
+        header: as it was finished, None before. records: durable ones, in the order in which they came. before: how
+            many of them were in the log that this one goes on in.
         acknowledgements: a stream of `Acknowledged`. failure: why it can no longer be written.
     """
 
@@ -38,6 +42,7 @@ class MemoryLog:
     header: EvalLog | None = field(default=None, init=False)
     records: list[EvalSample] = field(factory=list, init=False)
     failure: LogError | None = field(default=None, init=False)
+    before: int = field(default=0, init=False)
     _send: MemoryObjectSendStream[EvalSample]
     _receive: MemoryObjectReceiveStream[EvalSample]
     _acknowledge: MemoryObjectSendStream[Acknowledged]
@@ -45,11 +50,30 @@ class MemoryLog:
     _changed: anyio.Event = field(factory=anyio.Event, init=False)
     _ended: anyio.Event = field(factory=anyio.Event, init=False)
 
+    def last(self) -> dict[tuple[str, int], EvalSample]:
+        """Of each sample the last record."""
+        return {(str(record.id), record.epoch): record for record in self.records}
+
+    def kill(self, durable: int) -> None:
+        """Be as a kill left it when so many records were durable."""
+        del self.records[durable:]
+        self.header = None
+
+    def resume(self) -> Resume:
+        """To go on in this log."""
+        return Resume(
+            path=Path("memory"),
+            header=evolve(self.read(), samples=None, reductions=None),
+            index=lambda: indexed(self.last().values()),
+            samples=lambda: nullcontext(lambda name, epoch: self.last()[str(name), epoch]),
+        )
+
     def read(self) -> EvalLog:
         """The log as it would be read: the header with the samples, by epoch and in dataset order."""
         log = self.header or EvalLog(eval=self.spec, plan=self.plan)
         place = {key: n for n, key in enumerate(map(str, self.spec.dataset.sample_ids or ()))}
-        ordered = sorted(self.records, key=lambda record: (record.epoch, place.get(str(record.id), 0)))
+        records = self.last().values() if self.before else self.records
+        ordered = sorted(records, key=lambda record: (record.epoch, place.get(str(record.id), 0)))
         return evolve(log, samples=ordered)
 
     async def send(self, sample: EvalSample) -> None:
@@ -64,13 +88,20 @@ class MemoryLog:
 
     async def flush(self) -> None:
         """Return when all that was sent is durable."""
-        while len(self.records) < self._sent:
+        while len(self.records) < self.before + self._sent:
             self._check()
             await self._changed.wait()
         self._check()
 
-    async def finish(self, log: EvalLog, reductions: Sequence[EvalSampleReductions] | None = None) -> None:
+    async def finish(
+        self,
+        log: EvalLog,
+        reductions: Sequence[EvalSampleReductions] | None = None,
+        *,
+        without: Collection[tuple[str, int]] = (),
+    ) -> None:
         """Complete the log."""
+        self.records[:] = [record for record in self.records if (str(record.id), record.epoch) not in without]
         self._check()
         await self.close()
         self._check()
@@ -145,12 +176,18 @@ class MemoryLogs:
     logs: list[MemoryLog] = field(factory=list, init=False)
 
     @asynccontextmanager
-    async def open(self, path: Path, /, *, spec: EvalSpec, plan: EvalPlan, buffer: int) -> AsyncIterator[MemoryLog]:
-        """Open a log; what was sent to it is durable when the block is left."""
+    async def open(
+        self, place: Place, /, *, spec: EvalSpec, plan: EvalPlan, buffer: int, resume: bool = False
+    ) -> AsyncIterator[MemoryLog]:
+        """Open a log; what was sent to it is durable when the block is left. A log that is resumed is a new one with
+        the records of the last that was opened."""
         await anyio.lowlevel.checkpoint()
         send, receive = anyio.create_memory_object_stream[EvalSample](self.buffer or buffer)
         acknowledge, acknowledgements = anyio.create_memory_object_stream[Acknowledged](math.inf)
         log = MemoryLog(spec, plan, self, acknowledgements, send, receive, acknowledge)
+        if resume:
+            log.records.extend(self.logs[-1].last().values())
+            log.before = len(log.records)
         self.logs.append(log)
         raised: BaseException | None = None
         with send, receive, acknowledge, acknowledgements:

@@ -301,5 +301,5 @@ def request_of(step: Step, attempt: int) -> Request:
         output_tokens=step.output_tokens,
         max_output_tokens=step.max_output_tokens,
         slowness=step.slowness,
-        luck=(step.luck + attempt * GOLDEN) % 1.0,
+        luck=(step.luck + attempt * GOLDEN) % 1.0 if attempt else step.luck,
     )

@@ -10,16 +10,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, TypeVarTuple
 
 from anyio.lowlevel import checkpoint
-from attrs import define, evolve
+from attrs import define, evolve, frozen
 
 from proctor import Task
 from proctor.evaluation.call import EvalCall
+from proctor.evaluation.plan import PlannedRun
 from proctor.log.records import EvalLog
 from proctor.model import Model
 from proctor.runtime import Runtime, Settings, current_runtime, open_runtime
 from proctor.runtime.threads import EngineThreads
 from proctor.testing.faults import FaultPlan
-from proctor.testing.memory_log import MemoryLogs
+from proctor.testing.memory_log import MemoryLog, MemoryLogs
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -41,6 +42,7 @@ async def simulate(
     *,
     logs: MemoryLogs | None = None,
     faults: FaultPlan | None = None,
+    resume: bool = False,
     **options: Any,
 ) -> list[EvalLog]:
     """Evaluate, in the current runtime or one of its own with a fixed seed.
@@ -48,6 +50,7 @@ async def simulate(
     Args:
         logs: where the logs are kept; default new ones.
         faults: applied to the tasks and to logs made here, and installed; a `FakeModel` is given them by itself.
+        resume: go on in the last of `logs`.
         options: those of `eval_async`.
 
     Returns:
@@ -57,6 +60,8 @@ async def simulate(
     kept = logs or MemoryLogs(faults=faults)
     listed = [faults.applied(task) for task in ([tasks] if isinstance(tasks, Task) else tasks)]
     call = EvalCall.of({"tasks": listed, "model": model, "display": "none", **_split(options)})
+    if resume:
+        call = _Resuming(tasks=call.tasks, said=call.said, log=kept.logs[-1])
     with faults.installed():
         runtime = current_runtime()
         if runtime is None:
@@ -64,6 +69,16 @@ async def simulate(
                 return await _run(call, runtime, kept)
         return await _run(call, runtime, kept)
     return [log.read() for log in kept.logs]
+
+
+@frozen(kw_only=True)
+class _Resuming(EvalCall):
+    """A call whose one run goes on in a log."""
+
+    log: MemoryLog
+
+    def plan(self) -> list[PlannedRun]:
+        return [evolve(run, resume=self.log.resume()) for run in super().plan()]
 
 
 async def _run(call: EvalCall, runtime: Runtime, logs: MemoryLogs) -> list[EvalLog]:

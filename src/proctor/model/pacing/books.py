@@ -25,6 +25,7 @@ REQUESTS: Final = 0
 INPUT: Final = 1
 OUTPUT: Final = 2
 TOTAL: Final = 3
+ABSURD: Final = 1e15  # units or seconds; who says more is not believed
 SMOOTH: Final = 0.02  # weight of the latest call in a mean
 OUTSTANDING: Final = 0.3  # of a bucket that is kept free at most for the output of calls in flight
 
@@ -49,7 +50,7 @@ class Books:
     _declared: list[Bucket] = field(factory=list, init=False)
     _mirrors: list[Mirror] = field(factory=list, init=False)
     _closed: frozenset[int] = field(default=frozenset(), init=False)  # dimensions whose headers are not read
-    _sums: list[float] = field(factory=lambda: [0.0] * 4, init=False)  # spent so far, by dimension
+    _sums: list[float] = field(factory=lambda: [0.0] * 4, init=False)  # sent so far, refused or not, by dimension
     _dominant: float = field(default=0.0, init=False)  # mean of what calls cost where they cost most, in seconds
 
     def configure(self, config: PacingConfig, now: float) -> None:
@@ -190,13 +191,11 @@ class Books:
     def refund(self, ticket: Ticket) -> None:
         """A call was refused or never sent: it cost nothing."""
         self.held -= ticket.output
-        costs, sums = ticket.costs, self._sums
+        costs = ticket.costs
         for mirror in self._mirrors:
             mirror.settle(costs[mirror.index])
         for bucket in self._declared:
             bucket.give_back(_of(bucket.index, costs[INPUT], ticket.output))
-        for index in range(4):
-            sums[index] -= costs[index]
         self.learned.refused()
 
     # -- refusals
@@ -247,16 +246,19 @@ class Books:
         mark = ticket.marks.get(mirror)
         if mark is not None:
             expected = mark + mirror.corrected
-        else:  # sent before there was a mirror to keep a mark of
-            expected = mirror.level + self._sums[index] - ticket.sums[index] - (now - ticket.sent_at) * mirror.eff
+        else:
+            # Sent before there was a mirror: of what was refilled since some may have found the bucket full.
+            expected = mirror.level + self._sums[index] - ticket.sums[index]
+            refilled = (now - ticket.sent_at) * mirror.eff
+            expected = min(expected, max(reading.remaining, expected - refilled))
         stamp = (now, self._sums[index]) if mirror.at_completion else (ticket.sent_at, ticket.sums[index])
         mirror.read(reading, ticket.number, expected, stamp, now)
 
     def _begin(self, index: int, reading: QuotaReading, ticket: Ticket, now: float) -> None:
         mirror = Mirror(index, reading.limit / reading.window, now)
-        elapsed, spent = now - ticket.sent_at, self._sums[index] - ticket.sums[index]
-        mirror.begin(reading, ticket.number, reading.remaining - spent + elapsed * mirror.rate)
-        mirror.mean_cost = max(1.0, _of(index, self.estimates.input, self.estimates.output))
+        level = reading.remaining - (self._sums[index] - ticket.sums[index])
+        mean_cost = max(1.0, _of(index, self.estimates.input, self.estimates.output))
+        mirror.begin(reading, ticket.number, level, mean_cost)
         self._mirrors.append(mirror)
 
     def _drop_unshown(self, shown: set[tuple[int, float]], number: int) -> None:
@@ -277,4 +279,4 @@ class Books:
 
 
 def _sensible(reading: QuotaReading) -> bool:
-    return 0 < reading.limit < math.inf and 0 < reading.window < math.inf and 0 <= reading.remaining < math.inf
+    return 1 <= reading.limit < ABSURD and 0 < reading.window < ABSURD and 0 <= reading.remaining < ABSURD

@@ -104,7 +104,8 @@ class Mirror(Bucket):
     """A quota that the provider shows.
 
     Attributes:
-        window: seconds that the limit is for. reset_at: when a fixed window is full again; None for a bucket.
+        limit: units in a window. window: seconds that it is for.
+        reset_at: when a fixed window is full again; None for a bucket.
         corrected: the sum of all corrections. error: mean absolute error of readings. mean_cost: of a call.
         newest: the send whose reading was used last. at_completion: the provider stamps when the answer is complete.
     """
@@ -115,6 +116,7 @@ class Mirror(Bucket):
     mean_cost: float = field(default=1.0, init=False)
     newest: int = field(default=-1, init=False)
     reset_at: float | None = field(default=None, init=False)
+    limit: float = field(default=math.inf, init=False)
     window: float = field(default=60.0, init=False)
     at_completion: bool = field(default=False, init=False)
     # When the provider stamps: readings so far, and the errors of either guess since the last judgement.
@@ -129,14 +131,15 @@ class Mirror(Bucket):
     # An earlier reading: when it was stamped, all that was spent by then, its reset and what remained.
     _still: tuple[float, float, float, float] | None = field(default=None, init=False)
 
-    def begin(self, reading: QuotaReading, number: int, level: float) -> None:
+    def begin(self, reading: QuotaReading, number: int, level: float, mean_cost: float) -> None:
         """Take over the first reading, of send `number`, from which `level` follows for now."""
         self.rate = self.eff = reading.limit / reading.window
-        self.window = reading.window
+        self.limit, self.window = reading.limit, reading.window
         self.capacity = min(reading.limit, max(reading.remaining + 1, LEAST_CAPACITY * self.rate))
         self.level = min(self.capacity, level)
-        self.newest = number
+        self.newest, self.mean_cost = number, mean_cost
         self._since = self.at
+        self._set_margin()
 
     def advance(self, now: float) -> None:
         if now <= self.at:
@@ -155,7 +158,12 @@ class Mirror(Bucket):
     def when(self, cost: float, now: float) -> float:
         if now > self.at:
             self.advance(now)
-        missing = min(cost + self.margin, self.capacity) - self.level
+        needed = cost + self.margin
+        if needed > self.capacity:
+            # What it holds is only known to be at least as much as was ever seen to remain.
+            self.capacity = max(self.capacity, min(needed, self.limit))
+            needed = min(needed, self.capacity)
+        missing = needed - self.level
         if missing <= CLOSE:
             return now
         return now + missing / self.eff if self.reset_at is None else self.reset_at
@@ -200,7 +208,11 @@ class Mirror(Bucket):
         self.level = min(self.level, self.capacity)
         self._watch_reset(reading, *stamp)
         self._estimate(now)
-        self.margin = min(max(2 * self.mean_cost, 4 * self.error, JITTER * self.rate), MOST_MARGIN * self.capacity)
+        self._set_margin()
+
+    def _set_margin(self) -> None:
+        wanted = max(2 * self.mean_cost, 4 * self.error, JITTER * self.rate)
+        self.margin = min(wanted, MOST_MARGIN * self.capacity)
 
     def refused(self, cost: float) -> None:
         """A call of this cost was refused for it, though by the books it fitted: somebody else drinks from it."""
@@ -220,7 +232,7 @@ class Mirror(Bucket):
         rate = reading.limit / reading.window
         if abs(rate - self.rate) > 0.001 * self.rate:
             self.eff *= rate / self.rate
-            self.rate, self.window = rate, reading.window
+            self.rate, self.limit = rate, reading.limit
             self.capacity = min(self.capacity, max(reading.limit, reading.remaining + 1))
         self.capacity = max(self.capacity, reading.remaining + 1)
 

@@ -55,6 +55,7 @@ class Pacer:
     _delayed: list[tuple[float, int, int, Ticket]]  # when to be back in line, arrival, version
     _pause: Pause
     _window: Window
+    _told: Signal  # by the configuration
     _books: Books
     _history: deque[PacerDecision]
     _next_send: float
@@ -72,11 +73,13 @@ class Pacer:
         self._rng, self._now = rng, now
         self._lines, self._tickets, self._delayed = Lines(), {}, []
         self._pause, self._window, self._books = Pause(), Window(config.signal), Books()
+        self._told = config.signal
         self._history = deque(maxlen=REMEMBERED)
         self._next_send, self._blocked, self._latency = -math.inf, None, None
         self._in_flight = self._sends = self._succeeded = self._refused = self._failed = self._unexplained = 0
         self._of_calls = False
         self._take(config)
+        self._decided("window", self._window.size, "to begin with")
 
     # -- the line
 
@@ -101,11 +104,13 @@ class Pacer:
         ticket.version += 1
         self._lines.leave(ticket)
 
-    def poll(self, now: float) -> list[Call]:
-        """The calls that leave now, in this order. Each is to be sent, and settled once."""
+    def poll(self, now: float, most: int | None = None) -> list[Call]:
+        """The calls that leave now, in this order, at most `most`. Each is to be sent, and settled once."""
         now = self._advance(now)
         granted: list[Call] = []
         while (ticket := self._lines.head()) is not None:
+            if len(granted) == most:
+                break
             at = self._when(ticket.call.input_tokens, ticket.call.max_output_tokens, now)
             if at > now:
                 self._blocked = at
@@ -252,9 +257,15 @@ class Pacer:
         """Change the configuration; calls in flight are not disturbed."""
         now = self._advance(now)
         self._blocked = None
-        self._window.signal = config.signal
+        if config.signal is not self._told:
+            self._told = self._window.signal = config.signal  # else what was found out stays
         self._take(config)
         self._decided("config", self._window.size, "changed by the user")
+
+    @property
+    def window(self) -> int:
+        """Calls that may be in flight."""
+        return self._window.size
 
     def history(self) -> Sequence[PacerDecision]:
         """The latest decisions, oldest first."""
@@ -351,12 +362,15 @@ class Pacer:
         self._lines.leave(ticket)
 
     def _read(self, ticket: Ticket, quota: Sequence[QuotaReading], now: float) -> None:
+        size = self._window.size
         for reading in self._books.read(ticket, quota, now):
             if self._window.signal is Signal.UNKNOWN:
                 self._window.signal = Signal.QUOTA  # who shows a quota has one
             per_minute = reading.limit / reading.window * 60
             self._decided("rate", per_minute, "headers", reading.dimension)
             self._window.rate_is_known()
+        if self._window.size != size:
+            self._decided("window", self._window.size, "a rate is known")
 
     def _reopen(self, now: float) -> None:
         self._pause.admitted(now)
@@ -364,6 +378,8 @@ class Pacer:
 
     def _block(self, ticket: Ticket, dimension: Dimension | None, now: float) -> None:
         """A block of refusals begins: what does it tell?"""
+        if not self._succeeded and not self._in_flight:
+            return  # who never admitted anything says nothing of how much that may be
         books, window = self._books, self._window
         index = INDEX.get(dimension) if dimension is not None else None
         explained = dimension is not Dimension.CONCURRENCY and books.explains(ticket, index, now)

@@ -20,6 +20,7 @@ from proctor.model.pacing.queue import Ticket
 
 ASKED: Final = 2.0  # seconds granted to the first Retry-After, doubling
 LONGEST_ASKED: Final = 16.0
+BELIEVED: Final = 2  # blocks in a row after which a Retry-After was too short
 SHORTEST: Final = 0.05  # seconds after the first refusal that names no time
 CALLS: Final = 2.0  # the same in calls at the learned rate, if that is longer
 UNASKED: Final = 0.5  # seconds after the second, doubling
@@ -78,10 +79,13 @@ class Pause:
 
     def _length(self, retry_after: float | None, rate: float | None) -> float:
         doubled = 2.0 ** min(self.streak - 1, STEEPEST)
+        unasked = min(LONGEST_UNASKED, UNASKED * doubled / 2)
         if retry_after is not None and retry_after > 0.0:  # not for NaN
-            return max(SHORTEST, min(retry_after, ASKED * doubled, LONGEST_ASKED))
+            # Who asks for too little again and again is not believed either.
+            least = SHORTEST if self.streak <= BELIEVED else unasked / 2
+            return max(least, min(retry_after, ASKED * doubled, LONGEST_ASKED))
         if self.streak > 1:
-            return min(LONGEST_UNASKED, UNASKED * doubled / 2)
+            return unasked
         return SHORTEST if rate is None else min(UNASKED, max(SHORTEST, CALLS / rate))
 
     def reopens_at(self) -> float | None:

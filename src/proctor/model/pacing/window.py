@@ -26,6 +26,7 @@ START: Final = 20
 HOSTED_CEILING: Final = 4000
 OWN_CEILING: Final = 1000
 DOUBLING: Final = 2.0  # seconds
+SHORTEST: Final = 0.001  # seconds; who answers sooner is no slower at half of it
 OVERHEAD: Final = 30  # tokens that a call costs besides those of its output
 FIRST_COHORT: Final = 20  # calls at least
 LARGEST_COHORT: Final = 200  # to be precise
@@ -99,12 +100,17 @@ class Window:
         self._floor, self._start, self._ceiling = 1, START, ceiling
         if bounds is not None:
             self._floor, self._start, self._ceiling = bounds.min, bounds.start, bounds.max
-        self._resize(self._start if fresh else self.size)
+        if fresh:
+            self._resize(self._start)
+        else:
+            self._resize(max(self._start, self.size) if was_static else self.size)
 
     def interval(self, latency: float | None) -> float:
         """Seconds between two sends in slow start; 0 after it."""
         if not self.ramping:
             return 0.0
+        if self.signal is not Signal.QUOTA and latency is not None:
+            return 0.5 * latency / self.size  # the window must come to be full, however quick the server is
         return max(DOUBLING, 0.5 * (latency or 0.0)) / (self.size if self._answered else self._start)
 
     def sent(self, in_flight: int, now: float) -> int:
@@ -188,7 +194,7 @@ class Window:
         self._answered = True
         if self.static or self.signal is Signal.QUOTA or cohort != self._cohort:
             return False
-        slow = latency / (output_tokens + OVERHEAD)
+        slow = max(latency, SHORTEST) / (output_tokens + OVERHEAD)
         self._sum += slow
         self._squares += slow * slow
         self._back += 1

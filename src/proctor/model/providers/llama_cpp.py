@@ -55,6 +55,7 @@ class LlamaCppAPI(ModelAPI):
         parallel: conversations at once, which is also the default of max_connections. On one thread two take as long
             together as one after the other.
         context: tokens that a conversation may have. start_timeout: seconds that loading may take.
+        stream, responses_api: how it is asked: streaming, and by the Responses API.
     """
 
     def __init__(
@@ -67,6 +68,8 @@ class LlamaCppAPI(ModelAPI):
         parallel: int = 1,
         context: int = 4096,
         start_timeout: float = 300.0,
+        stream: bool | None = None,
+        responses_api: bool | None = None,
         **model_args: Any,
     ) -> None:
         super().__init__(model_name, None, None, (), config)
@@ -88,6 +91,7 @@ class LlamaCppAPI(ModelAPI):
         )
         if not _installed(SERVER[0]):
             raise UsageError(f"{name} needs the package {SERVER[0]}, which is not installed: {SERVER[1]}")
+        self._asking: dict[str, Any] = {"stream": stream, "responses_api": responses_api}
         self._serving: _Serving | None = None
         self._over: list[_Serving] = []
 
@@ -152,7 +156,9 @@ class LlamaCppAPI(ModelAPI):
             raise ModelGivenUp(f"{self._settings.name}: {error}") from None
         if serving.client is None:
             name = f"llama-cpp/{self.model_name}"
-            serving.client = OpenAICompatibleAPI(name, f"{address}/v1", server.settings.key, self.config)
+            serving.client = OpenAICompatibleAPI(
+                name, f"{address}/v1", server.settings.key, self.config, **self._asking
+            )
         return serving.client
 
     def _death(self, serving: _Serving, when: str) -> ModelError:

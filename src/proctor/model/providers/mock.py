@@ -34,6 +34,8 @@ class MockAPI(ModelAPI):
         model_args: accepted and ignored, so that a task's arguments for another provider can stay.
     """
 
+    adaptive = False
+
     def __init__(
         self,
         model_name: str,
