@@ -19,7 +19,7 @@ LAYERS = (
     ("errors", "registry"),
     ("actors",),
     ("runtime",),
-    ("values",),  # the value modules of model and log
+    ("values",),  # the value modules of model and log, and what a tool is: models are called with tools
     ("process", "sandbox"),
     ("model",),
     ("log", "dataset"),
@@ -32,7 +32,8 @@ LAYERS = (
 )
 VALUES = {
     "model": {"messages", "config", "output", "toolcall", "portable", "schema"},
-    "log": {"records", "events", "transcript", "samples", "scores", "spec", "encode", "summaries"},
+    "log": {"records", "events", "transcript", "samples", "scores", "spec", "encode", "summaries", "sharing"},
+    "tool": {"arguments", "definition", "docstring", "execution", "outcome", "schema", "signature"},
 }
 KERNEL_MAY_IMPORT = {"anyio", "attrs"}
 

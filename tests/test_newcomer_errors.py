@@ -357,7 +357,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "a provider that there is not, nearly": Mistake(
         options={"model": "openai-apy/x/y"},
-        says=("no model provider is called 'openai-apy'", "did you mean openai-api?"),
+        says=("no model provider is called 'openai-apy'", "did you mean openai-api"),
     ),
     "a provider that there is not": Mistake(
         options={"model": "nobody/m"}, says=("no model provider is called 'nobody'", "known:", "openai-api")

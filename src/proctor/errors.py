@@ -7,6 +7,7 @@
     │  ├─ UsageError                    a mistake a user can mend: says what, where, what to do
     │  │  ├─ OptionError                an option's value is refused (also a ValueError)
     │  │  ├─ NotFoundError              a task, model, provider, solver, file … by a name that nothing has
+    │  │  ├─ MissingKeyError            no API key of a model's provider was given
     │  │  ├─ DatasetError               a dataset that cannot be read: file, row, column
     │  │  ├─ TaskFileError              a task file that cannot be loaded
     │  │  └─ LogError                   a log that cannot be read or written
@@ -26,6 +27,11 @@
     │  │  └─ TransientModelError        408, 5xx, connection errors, attempts that timed out
     │  ├─ LimitExceededError            a sample's message, token, turn, time, working or cost limit
     │  ├─ ToolError                     a tool's own failure, shown to the model
+    │  │  ├─ ToolParsingError           a call whose arguments cannot be read or do not fit
+    │  │  └─ ToolApprovalError          a call that was not approved
+    │  ├─ ProcessTimeout                a command whose time was over, with its output so far (also a TimeoutError)
+    │  ├─ OutputLimitExceededError      a sandbox's output, or a file in it, is too large
+    │  ├─ SandboxUnavailableError       the sandbox is no longer there: its sample is an error
     │  └─ Fault                         raise it (or a subclass) in an actor to be restarted
     └─ ExceptionGroup
        └─ SupervisorExhausted           restarts used up: a group of every cause
@@ -33,7 +39,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -51,6 +57,10 @@ class OptionError(UsageError, ValueError):
 
 class NotFoundError(UsageError, LookupError):
     """No task, model, provider, solver, scorer or file has this name."""
+
+
+class MissingKeyError(UsageError):
+    """No API key of a model's provider was given; the text says where one is looked for."""
 
 
 class DatasetError(UsageError):
@@ -185,6 +195,46 @@ class ToolError(ProctorError):
         self.message = message
 
 
+class ToolParsingError(ToolError):
+    """The arguments of a tool call cannot be read, or do not fit the tool's parameters."""
+
+
+class ToolApprovalError(ToolError):
+    """A tool call was not approved."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or "The tool call was not approved.")
+
+
+class OutputLimitExceededError(ProctorError):
+    """More came out of a sandbox than is taken.
+
+    Attributes:
+        limit_str: the limit in words. truncated_output: what was kept, None when nothing was.
+    """
+
+    def __init__(self, limit_str: str, truncated_output: str | None = None) -> None:
+        super().__init__(f"the sandbox gave more than the limit of {limit_str}")
+        self.limit_str, self.truncated_output = limit_str, truncated_output
+
+
+class SandboxUnavailableError(ProctorError, RuntimeError):
+    """The sandbox is no longer there, or could not be asked; the text says what is known of its end."""
+
+
+class ProcessTimeout(ProctorError, TimeoutError):
+    """A command ran for longer than it may and was ended.
+
+    Attributes:
+        stdout, stderr: what it had written, as text or bytes, whichever was asked for.
+        truncated: by stream the bytes it wrote in all, for those of which only the end was kept.
+    """
+
+    def __init__(self, message: str, *, stdout: Any, stderr: Any, truncated: Mapping[str, int]) -> None:
+        super().__init__(message)
+        self.stdout, self.stderr, self.truncated = stdout, stderr, truncated
+
+
 class Fault(ProctorError):
     """A declared fault: an actor that dies of one is restarted by its supervisor."""
 
@@ -217,18 +267,23 @@ __all__ = [
     "LimiterClosed",
     "LogError",
     "MailboxFull",
+    "MissingKeyError",
     "ModelError",
     "ModelGivenUp",
     "NotFoundError",
     "OptionError",
+    "OutputLimitExceededError",
     "ProctorError",
     "RankError",
     "RateLimitError",
     "SampleEnded",
+    "SandboxUnavailableError",
     "SelfAsk",
     "SupervisorExhausted",
     "TaskFileError",
+    "ToolApprovalError",
     "ToolError",
+    "ToolParsingError",
     "TransientModelError",
     "UsageError",
     "with_notes",

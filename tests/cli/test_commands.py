@@ -50,7 +50,10 @@ def test_the_version_is_that_of_the_package(cli: Any, flag: str) -> None:
     ("arguments", "message"),
     [
         (["evl"], "no command is called 'evl'; did you mean eval?"),
-        (["wholly-different"], "no command is called 'wholly-different'; there are eval, plan, list, log, info"),
+        (
+            ["wholly-different"],
+            "no command is called 'wholly-different'; there are eval, eval-set, retry, score, plan, list",
+        ),
         (["--foo"], "no such option: --foo; see proctor --help"),
         (["list", "taks"], "no such command 'taks'"),
         (["log", "dump"], "missing argument"),

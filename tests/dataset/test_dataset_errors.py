@@ -43,7 +43,7 @@ def test_a_folder_is_no_dataset(tmp_path: Path) -> None:
 
 
 def test_a_remote_path_says_that_it_must_be_copied() -> None:
-    assert "s3:// is not supported" in refused("s3://bucket/data.jsonl")
+    assert "not gs://" in refused("gs://bucket/data.jsonl")
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "[]", "input,target\n"])

@@ -129,6 +129,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))  # loading a task file adds its folder
     monkeypatch.setenv("PROCTOR_ASYNC_BACKEND", backend.partition("-")[0])
+    monkeypatch.setenv("PROCTOR_CACHE_DIR", str(tmp_path / ".cache"))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -125,7 +125,7 @@ async def test_how_many_samples_there_are_is_unknown_until_the_end_was_read(
     def solving(state: TaskState) -> None:
         seen.append((views[0].tasks[0].total, views[0].tasks[0].waiting))
 
-    monkeypatch.setattr(EvalCall, "_display", lambda _: display)
+    monkeypatch.setattr(EvalCall, "display", lambda _: display)
     task = Task((Sample(f"q{n}") for n in range(5)), solver=calling(solving))
     [log] = await eval_async(task, "mock/m", max_samples=1, log_dir=str(tmp_path))
     assert seen[:4] == [(None, None)] * 4

@@ -12,6 +12,7 @@ from proctor import Task, eval
 from proctor.dataset import Sample
 from proctor.errors import DatasetError, OptionError, UsageError
 from proctor.evaluation import fit
+from proctor.evaluation.call import EvalCall
 from proctor.evaluation.report import plan_report
 from proctor.model import ModelAPI, ModelOutput, get_model, modelapi
 from proctor.runtime import descriptors as module
@@ -115,7 +116,7 @@ def test_descriptors_are_what_can_be_in_flight_and_no_more() -> None:
     assert needed(max_connections=200, count=40) == needed(max_connections=40), "there are no more samples"
     assert needed(max_connections=200, count=40, max_tasks=2) == needed(max_connections=80, max_tasks=2)
     assert needed(max_connections=200, max_total_samples=30) == needed(max_connections=30)
-    assert needed(max_connections=200, model_roles={"grader": "networked/g"}) == needed(max_connections=200) + 10
+    assert needed(max_connections=200, model_roles={"grader": "networked/g"}) == needed(max_connections=200) + 20
     assert needed(max_connections=200, model_roles={"grader": "mock/g"}) == needed(max_connections=200)
     local = plan_report(many(300), model="mock/m", max_connections=5000).descriptors["needed"]
     assert local is not None
@@ -174,3 +175,52 @@ def test_without_a_limit_of_the_system_everything_fits(monkeypatch: pytest.Monke
     found = plan_report(many(), model="networked/m", max_connections=10**6)
     assert found.fits
     assert found.descriptors["allowed"] is None
+
+
+def limits_of(model: str, **options: Any) -> dict[str, tuple[Any, str, str]]:
+    [run] = plan_report(many(), model=model, **options).runs
+    return {limit.name: (limit.value, limit.source, limit.note) for limit in run.limits}
+
+
+def test_connections_that_pacing_adapts_are_told_with_their_bounds() -> None:
+    found = limits_of("networked/m")
+    note = "1 to 1,000, from 20 on; one call until the first answer"
+    assert found["max_connections"] == ("adaptive", "built-in", note)
+    assert found["max_samples"] == (4000, "built-in", "at most; as many as the model has room for")
+    assert found["adaptive_connections"] == (True, "built-in", "")
+    found = limits_of("networked/m", adaptive_connections="2-30")
+    note = "2 to 30, from 20 on; one call until the first answer"
+    assert found["max_connections"] == ("adaptive", "eval() argument", note)
+    assert limits_of("networked/m", max_samples=7)["max_samples"] == (7, "eval() argument", "")
+
+
+def test_connections_that_are_fixed_are_told_with_the_reason() -> None:
+    found = limits_of("networked/m", adaptive_connections=False)
+    assert found["max_connections"] == (10, "provider", "")
+    assert found["max_samples"] == (11, "built-in", "max_connections + 1")
+    assert limits_of("mock/m")["adaptive_connections"] == (
+        True,
+        "built-in",
+        "off: the provider has a number of its own",
+    )
+    found = limits_of("mock/m", adaptive_connections=4)
+    assert found["max_connections"][:2] == (4, "eval() argument")
+    assert found["max_samples"][0] == 5
+    found = limits_of("networked/m", max_connections=3)
+    assert found["max_connections"] == (3, "eval() argument", "")
+    assert found["adaptive_connections"][2] == "off: max_connections is given"
+
+
+def test_where_descriptors_are_few_pacing_stays_below_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = plan_report([many(300), many(300)], model="networked/m")
+    assert found.descriptors["needed"] == needed(max_connections=20)
+    assert found.warnings == ()
+    plan = [many(300)]
+    call = EvalCall.of({"tasks": plan, "model": "networked/m"})
+    planned = call.plan()
+    least = fit.descriptors_needed(planned, None)
+    assert fit.connection_ceiling(planned, None, Descriptors(least, least)) == 20
+    assert fit.connection_ceiling(planned, None, Descriptors(least + 80, least + 80)) == 100
+    with_grader = EvalCall.of({"tasks": plan, "model": "networked/m", "model_roles": {"grader": "networked/g"}}).plan()
+    least = fit.descriptors_needed(with_grader, None)
+    assert fit.connection_ceiling(with_grader, None, Descriptors(least + 80, least + 80)) == 60

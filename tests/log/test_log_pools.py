@@ -18,7 +18,7 @@ from proctor.log.encode import decode, encode
 from proctor.log.events import ModelEvent
 from proctor.log.pools import expand, ranges
 from proctor.log.records import EvalSample
-from proctor.log.resolve import prepared
+from proctor.log.resolve import prepared, resolved_value
 from proctor.log.sample_json import encode_record, encode_sample, swap_long
 from proctor.model.config import GenerateConfig
 from proctor.model.messages import ChatMessageAssistant, ChatMessageUser
@@ -68,7 +68,7 @@ def test_a_conversation_is_written_once_however_many_turns_repeat_it(*, copied: 
 @pytest.mark.parametrize("copied", [False, True])
 def test_pooled_events_are_read_back_as_they_were(*, copied: bool) -> None:
     made = conversation(5, copied=copied)
-    again = build(prepared(decode(encode_sample(made))), EvalSample)
+    again = build(prepared(decode(encode_sample(made)), "full"), EvalSample)
     assert [list(event.input) for event in again.events] == [list(event.input) for event in made.events]  # type: ignore[union-attr]
     assert [event.call for event in again.events] == [event.call for event in made.events]  # type: ignore[union-attr]
     assert encode_sample(again) == encode_sample(made)
@@ -78,13 +78,14 @@ def test_equal_messages_under_one_id_share_a_place_and_changed_ones_do_not() -> 
     made = conversation(2, copied=True)
     made.events[1].input[0].content = "changed"  # type: ignore[union-attr]
     found = decode(encode_sample(made))
-    assert [message["content"][:7] for message in found["events_data"]["messages"]] == ["???????", "changed", "0000000"]
+    said = resolved_value(found["events_data"]["messages"], found["attachments"])
+    assert [message["content"][:7] for message in said] == ["???????", "changed", "0000000"]
 
 
 def test_a_request_that_does_not_go_on_from_the_last_is_kept() -> None:
     made = conversation(3)
     made.events[2].call.request["messages"][0] = {"role": "system", "content": "new"}  # type: ignore[union-attr]
-    again = build(prepared(decode(encode_sample(made))), EvalSample)
+    again = build(prepared(decode(encode_sample(made)), "full"), EvalSample)
     assert [event.call for event in again.events] == [event.call for event in made.events]  # type: ignore[union-attr]
 
 

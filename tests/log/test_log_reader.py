@@ -83,6 +83,15 @@ def test_a_log_that_is_not_complete_is_refused_unless_that_is_wanted(whole: Eval
     assert len(list(read_eval_log_samples(log_path, all_samples_required=False))) == 3
 
 
+def test_samples_of_a_log_that_does_not_name_them_come_as_they_are(whole: EvalLog, log_path: Path) -> None:
+    whole.eval.dataset.sample_ids = None
+    write_eval_log(whole, log_path)
+    with pytest.raises(LogError, match="all_samples_required=False"):
+        next(iter(read_eval_log_samples(log_path)))
+    found = [(s.id, s.epoch) for s in read_eval_log_samples(log_path, all_samples_required=False)]
+    assert sorted(found, key=str) == sorted(((s.id, s.epoch) for s in whole.samples or ()), key=str)
+
+
 def test_what_is_not_there_is_said(whole: EvalLog, log_path: Path, tmp_path: Path) -> None:
     with pytest.raises(IndexError, match="no sample 7 in epoch 1"):
         read_eval_log_sample(log_path, 7)
@@ -92,8 +101,8 @@ def test_what_is_not_there_is_said(whole: EvalLog, log_path: Path, tmp_path: Pat
         read_eval_log_sample(log_path)
     with pytest.raises(LogError, match=r"none\.eval: the log cannot be read: No such file"):
         read_eval_log(tmp_path / "none.eval")
-    with pytest.raises(LogError, match="logs can be read and written on local paths only"):
-        read_eval_log("s3://bucket/x.eval")
+    with pytest.raises(LogError, match="logs can be read and written on local paths and at s3"):
+        read_eval_log("gs://bucket/x.eval")
     (tmp_path / "text.eval").write_text("hello")
     with pytest.raises(LogError, match=r"does not end in the directory of an \.eval log; proctor log recover"):
         read_eval_log(tmp_path / "text.eval")
@@ -107,9 +116,9 @@ def test_what_is_not_there_is_said(whole: EvalLog, log_path: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["b.eval", "b.json"])
 def test_a_log_is_written_as_it_was_read(whole: EvalLog, log_path: Path, tmp_path: Path, name: str) -> None:
-    first = read_eval_log(log_path)
+    first = read_eval_log(log_path, resolve_attachments="full")
     write_eval_log(first, tmp_path / name)
-    again = read_eval_log(tmp_path / name)
+    again = read_eval_log(tmp_path / name, resolve_attachments="full")
     assert again.location == str(tmp_path / name)
     assert encode(again) == encode(first)
     header = read_eval_log(tmp_path / name, header_only=True)

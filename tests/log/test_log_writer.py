@@ -43,7 +43,7 @@ async def test_what_was_sent_is_read_back(log_path: Path, spec: EvalSpec, finish
             await writer.send(sample)
         await writer.finish(finished)
     assert not wal_path(log_path).exists()
-    log = read_eval_log(log_path)
+    log = read_eval_log(log_path, resolve_attachments="full")
     assert log.samples is not None
     assert log.status == "success"
     assert log.reductions is not None

@@ -193,7 +193,9 @@ class Limiter(Places):
 
     @property
     def limit(self) -> int | None:
-        """Places there are; None is unlimited."""
+        """Places there are; None is unlimited. A policy that counts for itself may have a `limit` of its own."""
+        if self._queue is None and self._limit is None:
+            return getattr(self._policy, "limit", None)
         return self._limit
 
     @property
@@ -222,7 +224,7 @@ class Limiter(Places):
         joint = sum(lease.joint is not None for lease in waiting)
         return LimiterStatistics(
             name=self.name,
-            limit=self._limit,
+            limit=self.limit,
             used=len(self._holders),
             waiting=len(waiting),
             waiting_single=len(waiting) - joint,
@@ -233,7 +235,12 @@ class Limiter(Places):
             closed=self.closed,
             next_wakeup=None if self._queue is not None else self._policy.next_wakeup(self._ledger.now()),
             groups=self._group_statistics(waiting),
+            note=self._note(),
         )
+
+    def _note(self) -> str:
+        tell = None if self._queue is not None else getattr(self._policy, "note", None)
+        return tell(self._ledger.now()) if tell is not None else ""
 
     def _group_statistics(self, waiting: list[Lease]) -> tuple[GroupStatistics, ...]:
         counts: dict[Hashable, list[Any]] = {}

@@ -38,6 +38,7 @@ class LimiterStatistics:
         paused: whether it is paused, by anybody. closed: whether it is closed.
         next_wakeup: when the policy wants to be polled, in seconds on the loop's clock; None for no such time.
         groups: those that hold a place or wait.
+        note: what a policy of its own says of itself, in a few words.
     """
 
     name: str
@@ -52,3 +53,4 @@ class LimiterStatistics:
     closed: bool
     next_wakeup: float | None
     groups: tuple[GroupStatistics, ...]
+    note: str = ""

@@ -14,9 +14,14 @@ from typing import Final
 
 SUMMARIES: Final = {
     "eval": "Evaluate tasks.",
+    "eval-set": "Evaluate tasks again and again until all are done, in one folder.",
+    "retry": "Go on in logs that did not end well.",
+    "score": "Score a log anew.",
     "plan": "Show what an evaluation would run, and under which limits.",
     "list": "List tasks without running them.",
     "log": "List, read and print logs.",
+    "sandbox": "List sandboxes and remove those that are left behind.",
+    "cache": "List and remove answers that are kept to be used again.",
     "info": "Versions and surroundings, for bug reports.",
     "completion": "Print a shell's completion script.",
 }

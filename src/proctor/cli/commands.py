@@ -27,7 +27,7 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in SUMMARIES:
-            command: Any = get_command(importlib.import_module(f"proctor.cli.{cmd_name}").app)
+            command: Any = get_command(importlib.import_module(f"proctor.cli.{cmd_name.replace('-', '_')}").app)
             command.name = cmd_name
             return command
         if ctx.resilient_parsing or cmd_name.startswith("-"):

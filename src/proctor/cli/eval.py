@@ -24,13 +24,16 @@ TASKS: Final = "A file, file.py@task, a folder, or a registered task; default: t
 class EvalCommand(TyperCommand):
     """A command whose flags may stand alone where the table allows it, and whose help has headings."""
 
+    offered: Iterable[Option] = OPTIONS
+    takes: tuple[str, str] = ("[TASKS]...", TASKS)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, completed(args))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Arguments"):
-            formatter.write_dl([("[TASKS]...", TASKS)])
-        for title, rows in _help_rows().items():
+            formatter.write_dl([self.takes])
+        for title, rows in help_rows(self.offered).items():
             with formatter.section(title):
                 formatter.write_dl(rows)
         formatter.write_paragraph()
@@ -67,7 +70,7 @@ def run(tasks: Sequence[str], given: Mapping[str, Any]) -> int:
     with terminable() as ending:
         try:
             load_dotenv()
-            options = _options(from_flags(OPTIONS, given))
+            options = options_of(from_flags(OPTIONS, given))
             own = _own_options(options)
             if own["dry_run"]:
                 return show_plan(list(tasks), options, as_json=own["json"])
@@ -78,7 +81,7 @@ def run(tasks: Sequence[str], given: Mapping[str, Any]) -> int:
             return ending.exit_code()
 
 
-def _options(flags: dict[str, Any]) -> dict[str, Any]:
+def options_of(flags: dict[str, Any]) -> dict[str, Any]:
     """What the flags say as arguments of `eval`: of the two flags for epochs one argument is made."""
     reducers = flags.pop(REDUCER, None)
     if reducers is not None:
@@ -117,22 +120,24 @@ def command(
     tasks = inspect.Parameter(
         "tasks", keyword, default=None, annotation=Annotated[list[str] | None, typer.Argument(help=TASKS)]
     )
-    flags = [inspect.Parameter(option.key, keyword, default=None, annotation=_annotation(option)) for option in options]
+    flags = [inspect.Parameter(option.key, keyword, default=None, annotation=annotation(option)) for option in options]
     vars(eval)["__signature__"] = inspect.Signature([tasks, *flags])
     eval.__annotations__ = {}
     return eval
 
 
-def _annotation(option: Option) -> Any:
+def annotation(option: Option) -> Any:
+    """What typer reads a flag from."""
     if option.form == "switch":
         return Annotated[bool | None, typer.Option(f"--{option.name}/--no-{option.name}", help=option.help)]
     kind = list[str] | None if option.form == "many" else str | None
     return Annotated[kind, typer.Option(option.flag, help=option.help, metavar=option.metavar)]
 
 
-def _help_rows() -> dict[str, list[tuple[str, str]]]:
+def help_rows(options: Iterable[Option] = OPTIONS) -> dict[str, list[tuple[str, str]]]:
+    """The rows of a command's help by heading."""
     groups: dict[str, list[tuple[str, str]]] = {}
-    for option in OPTIONS:
+    for option in options:
         written = f"--[no-]{option.name}" if option.form == "switch" else f"{option.flag} {option.metavar}".rstrip()
         groups.setdefault(option.group, []).append((written, option.help))
     groups["Help"] = [("-h, --help", "Show this.")]

@@ -1,9 +1,10 @@
-"""``proctor log``: list, show and print logs."""
+"""``proctor log``: list, show, print, mend and convert logs."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +14,19 @@ import typer
 from proctor.cli.commands import new_app
 from proctor.cli.output import show, show_bytes
 from proctor.display.text import metric, printable
+from proctor.errors import LogError, OptionError
 
 if TYPE_CHECKING:
     from proctor.log import EvalLog, EvalLogInfo
 
 app = new_app(help="List, read and print logs.", no_args_is_help=True)
+
+
+class Format(StrEnum):
+    """The formats of logs."""
+
+    EVAL = "eval"
+    JSON = "json"
 
 
 class Status(StrEnum):
@@ -94,6 +103,11 @@ def headers(files: Annotated[list[str], typer.Argument(help="Logs.")]) -> None:
 @app.command("show")
 def summary(files: Annotated[list[str], typer.Argument(help="Logs.")]) -> None:
     """Task, model, status and results of logs in a few lines each."""
+    summarized(files)
+
+
+def summarized(files: Sequence[str]) -> None:
+    """Print what logs say of themselves."""
     from proctor.log import read_eval_log
 
     for position, file in enumerate(files):
@@ -101,6 +115,58 @@ def summary(files: Annotated[list[str], typer.Argument(help="Logs.")]) -> None:
             show("")
         for name, value in _summary(read_eval_log(file, header_only=True)):
             show(f"{name:<10}{printable(value, lines=True)}")
+
+
+@app.command()
+def recover(
+    path: Annotated[str, typer.Argument(help="A log that a crash left behind.")],
+    *,
+    output: Annotated[
+        str | None, typer.Option("--output", metavar="FILE", help="Where to write; default the name with -recovered.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Mend the log itself.")] = False,
+) -> None:
+    """Make a log whole again after a crash, from itself and the .wal beside it; its status stays "started"."""
+    from proctor.log import read_eval_log_sample_summaries, recover_eval_log
+
+    if overwrite and output is not None:
+        raise OptionError("--overwrite and --output contradict each other; give one of them")
+    made = recover_eval_log(path, output, overwrite)
+    count = len(read_eval_log_sample_summaries(made.location))
+    place = printable(made.location)
+    show(f"{place}: {count} samples; to run what is missing: proctor retry {place}")
+
+
+@app.command()
+def convert(
+    path: Annotated[str, typer.Argument(help="A log, or a folder of logs.")],
+    *,
+    to: Annotated[Format, typer.Option("--to", help="The format to write.")],
+    output_dir: Annotated[str, typer.Option("--output-dir", metavar="DIR", help="Where to write.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over files that are there.")] = False,
+    resolve_attachments: Annotated[
+        bool, typer.Option("--resolve-attachments", help="With attachments put back where they belong.")
+    ] = False,
+) -> None:
+    """Write logs in another format, a sample at a time."""
+    from proctor.log.convert import convert_log
+    from proctor.log.listing import find_logs
+    from proctor.log.places import place_of, within
+
+    source = place_of(path)
+    files = [place_of(info.name) for info in find_logs(source, formats=None, recursive=True, descending=False)]
+    if not files:
+        raise LogError(f"{path}: there is no log")
+    names = [str(Path(within(file, source)).with_suffix(f".{to.value}")) for file in files]
+    targets = [place_of(output_dir) / name for name in names]
+    there = next((target for target in targets if target.exists()), None)
+    if there is not None and not overwrite:
+        raise OptionError(f"{there} exists; give --overwrite, or another --output-dir")
+    for file, target in zip(files, targets, strict=True):
+        if isinstance(target, Path):
+            target.parent.mkdir(parents=True, exist_ok=True)
+        convert_log(file, target, resolve_attachments=resolve_attachments)
+        show(printable(os.path.relpath(target) if isinstance(target, Path) else str(target)))
 
 
 def _summary(log: EvalLog) -> list[tuple[str, str]]:

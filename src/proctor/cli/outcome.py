@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
@@ -32,10 +32,23 @@ def evaluate(tasks: list[str], options: dict[str, Any], *, log_level: str | None
         KeyboardInterrupt: it was interrupted; the logs are written.
     """
     from proctor.evaluation import api
+
+    return evaluated(lambda: api.eval(tasks or None, **_from_command_line(options)), options, log_level=log_level)
+
+
+def evaluated(run: Callable[[], Sequence[Any]], options: dict[str, Any], *, log_level: str | None = None) -> int:
+    """Call what evaluates and return the exit code: 0 when every log is a success.
+
+    Args:
+        run: gives the logs. options: what the flags say.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted; the logs are written.
+    """
     from proctor.runtime.options import OPTIONS, said_in_environment
 
     with messages_to_stderr(log_level or "warning"):
-        logs = api.eval(tasks or None, **_from_command_line(options))
+        logs = run()
     failed = [log for log in logs if log.status != "success"]
     display = options.get("display")
     if display is None:
@@ -143,4 +156,4 @@ def _failure(log: Any) -> str:
     return f"{log.eval.task} ({log.eval.model}) ended with status {log.status}{reason}; log: {log.location}"
 
 
-__all__: Sequence[str] = ["Ending", "evaluate", "messages_to_stderr", "show_plan", "terminable"]
+__all__: Sequence[str] = ["Ending", "evaluate", "evaluated", "messages_to_stderr", "show_plan", "terminable"]

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final, cast
 import msgspec
 from attrs import frozen
 
-from proctor.errors import DatasetError
+from proctor.errors import DatasetError, LogError
 
 Record = dict[str, Any]
 
@@ -50,27 +50,29 @@ class Row:
 
 
 def local_path(location: str | os.PathLike[str]) -> str:
-    """The absolute path of a local file.
+    """The absolute path of a local file; the URL of one in a bucket (``s3://``) stays.
 
     Raises:
         DatasetError: the location is on another machine.
     """
     text = os.fspath(location)
     scheme, separator, rest = text.partition("://")
+    if scheme == "s3" and separator:
+        return text
     if separator and scheme != "file":
-        raise DatasetError(f"{text}: a dataset is read from a local file; {scheme}:// is not supported, copy it first")
+        raise DatasetError(f"{text}: a dataset is read from a local file or from s3://, not {scheme}://; copy it first")
     return os.path.abspath(os.path.expanduser(rest if separator else text))
 
 
 @contextmanager
 def opened(path: str) -> Iterator[BinaryIO]:
-    """The bytes of a local file, unpacked when it is gzipped (seen by its first bytes, whatever its name).
+    """The bytes of a file, unpacked when it is gzipped (seen by its first bytes, whatever its name).
 
     Raises:
         DatasetError: it is missing, is no file, cannot be read, or is damaged.
     """
     try:
-        with open(path, "rb") as file:
+        with _bytes_of(path) as file:
             packed = file.peek(2)[:2] == _GZIP_MAGIC
             with gzip.GzipFile(fileobj=file) if packed else file as content:
                 yield cast("BinaryIO", content)
@@ -82,7 +84,31 @@ def opened(path: str) -> Iterator[BinaryIO]:
         raise DatasetError(f"{path}: the dataset cannot be read: {error.strerror or error}") from error
 
 
+def _bytes_of(path: str) -> io.BufferedReader:
+    """A local file; one of a bucket is copied to a file without a name first, so that it can be read in pages."""
+    if not path.startswith("s3://"):
+        return open(path, "rb")
+    from proctor.log.bucket import Bucket, temporary
+    from proctor.log.places import S3Place, place_of
+
+    file = temporary()
+    try:
+        place = place_of(path)
+        assert isinstance(place, S3Place)
+        Bucket.open(place.bucket).download(place.key, file)
+        file.seek(0)
+    except LogError as error:
+        file.close()
+        raise DatasetError(str(error)) from error
+    except BaseException:
+        file.close()
+        raise
+    return cast("io.BufferedReader", file)
+
+
 def _nearest(path: str) -> str:
+    if "://" in path:
+        return ""
     folder, name = os.path.split(path)
     try:
         near = difflib.get_close_matches(name, os.listdir(folder), n=1)

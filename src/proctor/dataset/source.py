@@ -124,7 +124,7 @@ class MemorySource(Source):
         raise AssertionError("all of it has been read")
 
     async def take(self, rows: Sequence[int]) -> list[Sample]:
-        return [self.samples[rows[0]]]
+        return [self.samples[row] for row in rows]
 
 
 @define(eq=False)

@@ -135,7 +135,8 @@ def overall(status: RunStatus) -> str:
     for limiter in status.limiters[:TASKS_SHOWN]:
         limit = "" if limiter.limit is None else f"/{limiter.limit}"
         waiting = f" (+{limiter.waiting} waiting)" if limiter.waiting else ""
-        parts.append(f"{printable(limiter.name)} {limiter.used}{limit}{waiting}")
+        note = f" ({printable(limiter.note)})" if limiter.note else ""
+        parts.append(f"{printable(limiter.name)} {limiter.used}{limit}{waiting}{note}")
     if status.tokens:
         parts.append(f"{count(status.tokens)} tokens")
     if status.retries:

@@ -182,7 +182,8 @@ def _limiters(status: RunStatus, width: int) -> list[str]:
     for limiter in sorted(status.limiters, key=lambda each: not each.waiting):
         limit = "" if limiter.limit is None else f"/{limiter.limit}"
         waiting = f" +{limiter.waiting} waiting" if limiter.waiting else ""
-        piece = f"{cut_start(printable(limiter.name), LIMITER_NAME)} {limiter.used}{limit}{waiting}"
+        note = f" ({printable(limiter.note)})" if limiter.note else ""
+        piece = f"{cut_start(printable(limiter.name), LIMITER_NAME)} {limiter.used}{limit}{waiting}{note}"
         if lines and cells(lines[-1]) + 2 + cells(piece) <= width:
             lines[-1] += f"  {piece}"
         elif len(lines) < LIMITER_LINES:

@@ -71,12 +71,13 @@ class TaskStatus:
 
 @frozen(kw_only=True)
 class LimiterStatus:
-    """One limit in use; `limit` None is unlimited."""
+    """One limit in use; `limit` None is unlimited, `note` is what else there is to say: a model's quotas and pauses."""
 
     name: str
     used: int
     limit: int | None
     waiting: int
+    note: str = ""
 
 
 @frozen(kw_only=True)
@@ -242,7 +243,7 @@ def _task_status(
 
 def _limiters(view: RunView) -> list[LimiterStatus]:
     return [
-        LimiterStatus(name=s.name, used=s.used, limit=s.limit, waiting=s.waiting)
+        LimiterStatus(name=s.name, used=s.used, limit=s.limit, waiting=s.waiting, note=s.note)
         for s in view.limiters()
         if s.limit is not None or s.used or s.waiting
     ]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from proctor.dataset.sample import SandboxEnvironmentType
 from proctor.evaluation.call import EvalCall, interruptible
 from proctor.evaluation.plan import Tasks
 from proctor.evaluation.task import Epochs
@@ -26,11 +27,14 @@ def eval(
     model_args: Mapping[str, Any] | None = None,
     model_roles: Mapping[str, Any] | None = None,
     task_args: Mapping[str, Any] | None = None,
+    sandbox: SandboxEnvironmentType | None = None,
+    sandbox_cleanup: bool | None = None,
     solver: Solver | list[Solver] | None = None,
     tags: Sequence[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
     display: str | None = None,
     log_dir: str | None = None,
+    log_format: str | None = None,
     limit: int | tuple[int, int] | None = None,
     sample_id: str | int | list[str | int] | None = None,
     sample_shuffle: bool | int | None = None,
@@ -51,6 +55,8 @@ def eval(
     max_sandboxes: int | None = None,
     max_dataset_memory: int | None = None,
     log_samples: bool | None = None,
+    log_images: bool | None = None,
+    log_level_transcript: str | None = None,
     log_buffer: int | None = None,
     score: bool | None = None,
     model_cost_config: str | Path | Mapping[str, ModelCost | Mapping[str, float]] | None = None,
@@ -83,10 +89,13 @@ def eval(
         model_roles: other models by the role they play, as ``{"grader": "provider/name"}``: names, `Model` objects,
             mappings (``{"model": "provider/name", "temperature": 0}``) or lists of these.
         task_args: arguments of task functions.
+        sandbox: in place of the tasks' own: a type, a type and its configuration, or ``type:config``.
+        sandbox_cleanup: False keeps sandboxes when their samples are over, to be looked at.
         solver: in place of the tasks' own.
         tags, metadata: kept in the log.
         display: plain, rich, log or none; default rich on a terminal, else plain.
         log_dir: a folder, made when missing; default ``./logs``.
+        log_format: ``json`` exports each log when it ends, in place of the ``.eval`` that is written while it runs.
         limit: the first n samples of each task, or (start, stop) from 0.
         sample_id: ids or patterns of those to run. sample_shuffle: True, or a seed.
         epochs: how often each sample runs: a number, or `Epochs` with reducers.
@@ -100,6 +109,9 @@ def eval(
         max_sandboxes: live sandboxes of a kind at once in the runtime; default the kind's own number.
         max_dataset_memory: MB of a task's dataset that are held, the rest is paged to disk; default all of it.
         log_samples: False leaves the events out of the samples' records.
+        log_images: False leaves the data of images, sound and film out of the log; default it is kept.
+        log_level_transcript: the least level of messages of `logging` that are events of the sample that logs them, by
+            name; default info, of what the loggers' own levels let through.
         log_buffer: records that may wait for the log's writer before samples wait for it; default 64.
         score: False scores nothing; default True.
         model_cost_config: prices by model, `ModelCost` each (dollars per million tokens), or a JSON file of them.
@@ -132,11 +144,14 @@ async def eval_async(
     model_args: Mapping[str, Any] | None = None,
     model_roles: Mapping[str, Any] | None = None,
     task_args: Mapping[str, Any] | None = None,
+    sandbox: SandboxEnvironmentType | None = None,
+    sandbox_cleanup: bool | None = None,
     solver: Solver | list[Solver] | None = None,
     tags: Sequence[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
     display: str | None = None,
     log_dir: str | None = None,
+    log_format: str | None = None,
     limit: int | tuple[int, int] | None = None,
     sample_id: str | int | list[str | int] | None = None,
     sample_shuffle: bool | int | None = None,
@@ -157,6 +172,8 @@ async def eval_async(
     max_sandboxes: int | None = None,
     max_dataset_memory: int | None = None,
     log_samples: bool | None = None,
+    log_images: bool | None = None,
+    log_level_transcript: str | None = None,
     log_buffer: int | None = None,
     score: bool | None = None,
     model_cost_config: str | Path | Mapping[str, ModelCost | Mapping[str, float]] | None = None,
@@ -186,10 +203,13 @@ async def eval_async(
         model_roles: other models by the role they play, as ``{"grader": "provider/name"}``: names, `Model` objects,
             mappings (``{"model": "provider/name", "temperature": 0}``) or lists of these.
         task_args: arguments of task functions.
+        sandbox: in place of the tasks' own: a type, a type and its configuration, or ``type:config``.
+        sandbox_cleanup: False keeps sandboxes when their samples are over, to be looked at.
         solver: in place of the tasks' own.
         tags, metadata: kept in the log.
         display: plain, rich, log or none; default rich on a terminal, else plain.
         log_dir: a folder, made when missing; default ``./logs``.
+        log_format: ``json`` exports each log when it ends, in place of the ``.eval`` that is written while it runs.
         limit: the first n samples of each task, or (start, stop) from 0.
         sample_id: ids or patterns of those to run. sample_shuffle: True, or a seed.
         epochs: how often each sample runs: a number, or `Epochs` with reducers.
@@ -203,6 +223,9 @@ async def eval_async(
         max_sandboxes: live sandboxes of a kind at once in the runtime; default the kind's own number.
         max_dataset_memory: MB of a task's dataset that are held, the rest is paged to disk; default all of it.
         log_samples: False leaves the events out of the samples' records.
+        log_images: False leaves the data of images, sound and film out of the log; default it is kept.
+        log_level_transcript: the least level of messages of `logging` that are events of the sample that logs them, by
+            name; default info, of what the loggers' own levels let through.
         log_buffer: records that may wait for the log's writer before samples wait for it; default 64.
         score: False scores nothing; default True.
         model_cost_config: prices by model, `ModelCost` each (dollars per million tokens), or a JSON file of them.

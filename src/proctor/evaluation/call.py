@@ -22,9 +22,13 @@ from proctor.evaluation.header import git_revision
 from proctor.evaluation.plan import PlannedRun, Tasks, make_plan
 from proctor.evaluation.run import RunActor
 from proctor.evaluation.said import Said
+from proctor.evaluation.sandboxing import check_sandboxes
 from proctor.evaluation.sink import OpenLog
+from proctor.log.places import S3Place, place_of
 from proctor.log.records import EvalLog
-from proctor.log.writer import open_log_writer
+from proctor.log.upload import open_log as log_opener
+from proctor.log.working import look_into
+from proctor.process import leaving_no_children
 from proctor.runtime import Runtime, current_runtime, open_runtime
 from proctor.runtime.backend import in_main_thread, signal_handlers
 from proctor.runtime.interrupt import open_interrupts
@@ -68,26 +72,46 @@ class EvalCall:
         Raises:
             UsageError: a mistake in the call; nothing was run.
         """
-        display = self._display()
+        self.display()
         async with self.in_runtime() as runtime:
-            with _stopped_at_once_by(signals):
+            with stopped_at_once_by(signals):
                 plan = self.plan()
             make_room(plan, runtime)
             if open_log is None:
-                _prepare_log_dir(plan[0].options.log_dir)
-            yield RunActor(
-                runtime=runtime,
-                plan=plan,
-                display=display,
-                budget=Budget.of(self.said),
-                prices=self.said.get("model_cost_config") or {},
-                open_log=open_log or open_log_writer,
-                find_revision=git_revision if open_log is None else lambda _: None,
-            )
+                await runtime.to_thread(prepare_log_dir, plan[0].options.log_dir)
+            yield self.actor(runtime, plan, open_log=open_log)
+
+    def actor(
+        self,
+        runtime: Runtime,
+        plan: Sequence[PlannedRun],
+        *,
+        open_log: OpenLog | None = None,
+        budget: Budget | None = None,
+        since: float | None = None,
+    ) -> RunActor:
+        """The run of a plan with what this call says of display, prices and budgets.
+
+        Args:
+            budget: of several attempts together; default what the call says.
+            since: when the first of them began (`anyio.current_time`); default now.
+        """
+        return RunActor(
+            runtime=runtime,
+            plan=plan,
+            display=self.display(),
+            budget=budget or Budget.of(self.said),
+            prices=self.said.get("model_cost_config") or {},
+            open_log=open_log or log_opener,
+            find_revision=git_revision if open_log is None else lambda _: None,
+            since=since,
+        )
 
     def plan(self) -> list[PlannedRun]:
         """The runs of this call, in plan order; to be called in its runtime."""
-        return make_plan(self.tasks, self.said)
+        plan = make_plan(self.tasks, self.said)
+        check_sandboxes(plan)
+        return plan
 
     @asynccontextmanager
     async def in_runtime(self) -> AsyncIterator[Runtime]:
@@ -120,7 +144,12 @@ class EvalCall:
             held.enter_context(holding_nothing())  # an evaluation inside a sample begins with empty hands
             yield
 
-    def _display(self) -> Any:
+    def display(self) -> Any:
+        """The display that the call names.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
         chosen = self.said.get("display")
         if chosen is None:
             chosen = "rich" if sys.stdout.isatty() else "plain"
@@ -131,6 +160,7 @@ async def interruptible(call: EvalCall, signals: tuple[int, ...]) -> list[EvalLo
     """Run the call; the first Ctrl-C ends it in order, the second at once, the third ends the process."""
     logs: list[EvalLog] = []
     async with open_interrupts(signals) as interrupts, call.opened(signals=signals) as actor:
+        interrupts.exit_now = leaving_no_children(actor.runtime, interrupts.exit_now)
         async with anyio.create_task_group() as nursery:
 
             async def watch() -> None:
@@ -148,7 +178,7 @@ async def interruptible(call: EvalCall, signals: tuple[int, ...]) -> list[EvalLo
 
 
 @contextmanager
-def _stopped_at_once_by(signals: Sequence[int]) -> Iterator[None]:
+def stopped_at_once_by(signals: Sequence[int]) -> Iterator[None]:
     """Let a Ctrl-C end the block where it stands: it runs users' files, and nothing has begun that must end in order.
 
     Whoever handles it later only counts it, which would hold a file that sleeps or computes until it is done.
@@ -164,8 +194,12 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _prepare_log_dir(folder: str) -> None:
+def prepare_log_dir(folder: str) -> None:
     """Make the folder of the logs, so that one that cannot be written is told of before anything runs."""
+    place = place_of(folder)
+    if isinstance(place, S3Place):
+        look_into(place)
+        return
     what = "made"
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)

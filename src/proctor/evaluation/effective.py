@@ -10,12 +10,14 @@ from attrs import frozen
 from proctor.evaluation.budget import BUDGETS
 from proctor.evaluation.plan import PlannedRun
 from proctor.evaluation.said import Said
-from proctor.model.config import asked_limit
+from proctor.model.connections import asked
+from proctor.model.pacing.gate import MOST_SAMPLES
 from proctor.model.retry import ATTEMPT_TIMEOUT
 from proctor.runtime import Runtime
 from proctor.runtime.settings import BUILT_IN, Resolved
 
 PROVIDER: Final = "provider"
+ADAPTIVE: Final = "adaptive"
 LOG_BUFFER: Final = 64  # records that may wait for a log's writer
 
 
@@ -37,24 +39,40 @@ class Effective:
 
 
 def connections(run: PlannedRun) -> Effective:
-    """Calls of the run's model that may be in flight."""
-    config, provided = run.model.config, run.model.api.max_connections()
+    """Calls of the run's model that may be in flight: a number, or ``adaptive``."""
+    config, held = run.model.config, run.model.connections()
     if config.max_connections is not None:
         return _said(run, "max_connections", config.max_connections)
-    asked = asked_limit(config, provided)
-    if asked is not None:
-        source = run.sources.get("adaptive_connections", BUILT_IN)
-        return Effective("max_connections", asked, source, "the maximum of adaptive_connections")
-    note = "" if config.adaptive_connections is False else "fixed: it is not adapted yet"
-    return Effective("max_connections", provided, PROVIDER, note)
+    wanted = asked(config, run.model.api)
+    source = PROVIDER if wanted is None else run.sources.get("adaptive_connections", BUILT_IN)
+    if held.fixed is not None:
+        bounded = wanted is not None and config.adaptive_connections is not False
+        return Effective(
+            "max_connections",
+            held.fixed,
+            source if bounded else PROVIDER,
+            "the smaller of the provider's number and the maximum of adaptive_connections" if bounded else "",
+        )
+    bounds = held.adaptive(run.model.max_connections())
+    note = f"{bounds.min} to {bounds.max:,}, from {bounds.start} on; one call until the first answer"
+    return Effective("max_connections", ADAPTIVE, BUILT_IN if wanted is None else source, note)
 
 
 def adaptive(run: PlannedRun) -> Effective:
     """Whether connections adapt, within which bounds."""
     config = run.model.config
     value = True if config.adaptive_connections is None else config.adaptive_connections
-    note = "" if config.max_connections is None or value is False else "off: max_connections is given"
+    note = ""
+    if value is not False and config.max_connections is not None:
+        note = "off: max_connections is given"
+    elif value is not False and not run.model.api.adapts:
+        note = "off: the provider has a number of its own"
     return _said(run, "adaptive_connections", value, note)
+
+
+def gated(run: PlannedRun) -> bool:
+    """Whether the sample gate says how many samples run at once."""
+    return run.options.max_samples is None and run.model.connections().fixed is None
 
 
 def sample_slots(run: PlannedRun, connected: int | None = None) -> Effective:
@@ -65,7 +83,10 @@ def sample_slots(run: PlannedRun, connected: int | None = None) -> Effective:
     """
     if run.options.max_samples is not None:
         return _said(run, "max_samples", run.options.max_samples)
-    return Effective("max_samples", (connected or connections(run).value) + 1, BUILT_IN, "max_connections + 1")
+    fixed = connected or run.model.connections().fixed
+    if fixed is None:
+        return Effective("max_samples", MOST_SAMPLES, BUILT_IN, "at most; as many as the model has room for")
+    return Effective("max_samples", fixed + 1, BUILT_IN, "max_connections + 1")
 
 
 def task_slots(plan: Sequence[PlannedRun]) -> Effective:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import anyio
+from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectSendStream
 from attrs import define, field, frozen
 
@@ -66,6 +67,10 @@ class Feed:
     _order: Sequence[int] | None = field(default=None, init=False)
     """The rows that run; None while they run as they come."""
     _opened: bool = field(default=False, init=False)
+    skips: Callable[[Sample, int, int], bool] | None = field(default=None, init=False)
+    """Whether a sample (its place, its epoch) need not run: it is not sent then."""
+    passed: bool = field(default=False, init=False)
+    """Every sample has been sent or skipped."""
 
     async def open(self) -> None:
         """Read until the first sample is known, and everything when it must be, or when nothing bounds the memory.
@@ -148,8 +153,12 @@ class Feed:
                 index = 0
                 while rows := await self._next(index):
                     for sample in await self.source.take(rows):
-                        await channel.send(Planned(index, epoch, sample))
+                        if self.skips is None or not self.skips(sample, index, epoch):
+                            await channel.send(Planned(index, epoch, sample))
+                        elif index % AT_ONCE == 0:
+                            await checkpoint()
                         index += 1
+            self.passed = True
 
     async def _next(self, index: int) -> Sequence[int]:
         """Some of the rows that run from a place on; none when there are no more."""

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from attrs import frozen
 
 from proctor.dataset import MemoryDataset
 from proctor.errors import OptionError
-from proctor.evaluation.effective import connections, sample_slots, task_slots
+from proctor.evaluation.effective import sample_slots, task_slots
 from proctor.evaluation.plan import PlannedRun
 from proctor.model import Model
 from proctor.runtime import Runtime
+from proctor.runtime.cpus import cpus
 from proctor.runtime.descriptors import AMPLE, Descriptors, descriptors, raise_descriptors
 
 OWN: Final = 64  # of the interpreter, the loop, the display and the libraries
 EACH_TASK: Final = 7  # of a task's log, its journal and its dataset, and what each of them, and the scores, page out
+EACH_COMMAND: Final = 4  # of a command that runs: three pipes, and what tells of its end
 
 
 @frozen(kw_only=True)
@@ -25,13 +27,15 @@ class ModelUse:
     """What the runs of one model can have at once.
 
     Attributes:
-        connections: calls in flight that are allowed. samples: places for samples at once.
+        connections: calls in flight that are allowed; where pacing adapts them, those it begins with.
+        adaptive: pacing adapts them. samples: places for samples at once.
         filled: those of the places that the datasets can fill, as far as their sizes are known.
         connected: it is called over a network, so that each call takes a descriptor.
     """
 
     model: str
     connections: int
+    adaptive: bool
     samples: int
     filled: int
     connected: bool
@@ -58,7 +62,8 @@ def uses(plan: Sequence[PlannedRun], total_samples: int | None) -> list[ModelUse
         found.append(
             ModelUse(
                 model=name,
-                connections=max(connections(run).value for run in runs),
+                connections=max(at_first(run.model) for run in runs),
+                adaptive=any(run.model.connections().fixed is None for run in runs),
                 samples=min(most, _largest(at_once, (sample_slots(run).value for run in runs))),
                 filled=min(most, _largest(at_once, map(_filled, runs))),
                 connected=url is not None,
@@ -73,13 +78,40 @@ def descriptors_needed(plan: Sequence[PlannedRun], total_samples: int | None) ->
     evaluated = _largest(at_once, (use.busy for use in uses(plan, total_samples) if use.connected))
     samples = _largest(at_once, map(_filled, plan))
     others = {
-        (str(model), model.base_url): min(model.max_connections(), samples)
-        for run in plan
-        for playing in run.roles.values()
-        for model in ([playing] if isinstance(playing, Model) else playing)
+        (str(model), model.base_url): min(at_first(model), samples)
+        for model in _playing(plan)
         if model.base_url is not None
     }
-    return OWN + EACH_TASK * min(at_once, len(plan)) + evaluated + sum(others.values())
+    return OWN + EACH_TASK * min(at_once, len(plan)) + evaluated + sum(others.values()) + _commands(plan)
+
+
+def at_first(model: Model) -> int:
+    """Calls in flight that are allowed, or with which pacing begins."""
+    held = model.connections()
+    return held.fixed or held.adaptive(model.max_connections()).start
+
+
+def connection_ceiling(plan: Sequence[PlannedRun], total_samples: int | None, limits: Descriptors) -> int:
+    """The most connections to which pacing may bring each of the models of a plan that it adapts.
+
+    They share the descriptors that are left when every task and every model has what it begins with.
+    """
+    adapted = {
+        (str(model), model.base_url): at_first(model)
+        for model in [*(run.model for run in plan), *_playing(plan)]
+        if model.connections().fixed is None
+    }
+    if not adapted:
+        return limits.soft
+    spare = max(0, limits.soft - descriptors_needed(plan, total_samples))
+    return min(adapted.values()) + spare // len(adapted)
+
+
+def _playing(plan: Sequence[PlannedRun]) -> Iterator[Model]:
+    """The models of roles."""
+    for run in plan:
+        for playing in run.roles.values():
+            yield from [playing] if isinstance(playing, Model) else playing
 
 
 def _filled(run: PlannedRun) -> int:
@@ -94,6 +126,13 @@ def _filled(run: PlannedRun) -> int:
 def _largest(count: int, numbers: Iterable[int]) -> int:
     """The sum of the largest so many numbers."""
     return sum(sorted(numbers, reverse=True)[:count])
+
+
+def _commands(plan: Sequence[PlannedRun]) -> int:
+    """Descriptors of the commands that sandboxes run at once, as far as they run on this machine."""
+    if all(run.options.sandbox is None for run in plan):
+        return 0
+    return EACH_COMMAND * (plan[0].options.max_subprocesses or cpus())
 
 
 def make_room(plan: Sequence[PlannedRun], runtime: Runtime) -> Descriptors:

@@ -12,6 +12,7 @@ from proctor import registry
 from proctor.evaluation.plan import PlannedRun, task_label
 from proctor.evaluation.roles import logged_roles
 from proctor.evaluation.samplerun import solvers_of
+from proctor.evaluation.sandboxing import logged_sandbox
 from proctor.log.records import (
     EvalConfig,
     EvalDataset,
@@ -73,6 +74,7 @@ def eval_spec(
             sample_ids=None if sample_ids is None else list(sample_ids),
             shuffled=task.dataset.shuffled or bool(options.sample_shuffle),
         ),
+        sandbox=logged_sandbox(options.sandbox),
         model=str(model),
         model_generate_config=public_config(model.config),
         model_base_url=model.base_url,
@@ -82,7 +84,7 @@ def eval_spec(
         revision=revision,
         packages={"proctor": _version()},
         metadata={**(task.metadata or {}), **options.metadata} or None,
-        scorers=[_scorer(name, scorer, task.metrics) for name, scorer in scorers.items()] or None,
+        scorers=[logged_scorer(name, scorer, task.metrics) for name, scorer in scorers.items()] or None,
     )
 
 
@@ -142,8 +144,10 @@ def _config(plan: PlannedRun) -> EvalConfig:
         max_tasks=options.max_tasks,
         max_subprocesses=options.max_subprocesses,
         max_sandboxes=options.max_sandboxes,
+        sandbox_cleanup=options.sandbox_cleanup,
         max_dataset_memory=options.max_dataset_memory,
         log_samples=options.log_samples,
+        log_images=options.log_images,
         log_buffer=options.log_buffer,
     )
 
@@ -155,7 +159,8 @@ def _step(solver: Solver) -> EvalPlanStep:
     return EvalPlanStep(solver=info.name, params=loggable(info.params), params_passed=loggable(info.passed))
 
 
-def _scorer(name: str, scorer: Scorer, metrics: Any) -> EvalScorer:
+def logged_scorer(name: str, scorer: Scorer, metrics: Any) -> EvalScorer:
+    """A scorer as a log holds it, with the metrics given in place of its own (None: its own)."""
     info = registry.info_of(scorer)
     return EvalScorer(
         name=name,
@@ -166,8 +171,8 @@ def _scorer(name: str, scorer: Scorer, metrics: Any) -> EvalScorer:
 
 def _relative(path: str | None) -> str | None:
     """A path below the working folder as seen from there; another one as it is."""
-    if path is None:
-        return None
+    if path is None or "://" in path:
+        return path
     try:
         return str(Path(path).resolve().relative_to(Path.cwd()))
     except ValueError:

@@ -152,7 +152,7 @@ def _from_folder(path: Path, name: str) -> list[TaskFactory]:
 
 
 def _from_file(path: Path, name: str) -> list[TaskFactory]:
-    module = _run_file(path)
+    module = run_file(path)
     own: list[Any] = [
         value
         for value in vars(module).values()
@@ -189,7 +189,7 @@ def _same_file(file: str | None, path: Path) -> bool:
     return file is not None and Path(file).resolve() == path.resolve()
 
 
-def _run_file(path: Path) -> ModuleType:
+def run_file(path: Path) -> ModuleType:
     """Run a task file as a module of its own, its folder importable meanwhile as for a script."""
     resolved = path.resolve()
     name = f"proctor_tasks_{resolved.stem}_{zlib.crc32(str(resolved).encode()):08x}"

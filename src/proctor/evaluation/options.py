@@ -10,6 +10,8 @@ from attrs import field, frozen
 
 from proctor.errors import OptionError, UsageError
 from proctor.evaluation.task import Epochs, at_least, checked_fail_on_error, positive, tokens, whole
+from proctor.log.logger_events import LEVELS
+from proctor.log.spec import SandboxEnvironmentSpec
 from proctor.model.cost import read_prices
 from proctor.model.quota import PacingOptions
 from proctor.runtime.settings import BACKENDS, Resolved, one_of
@@ -42,11 +44,16 @@ class EvalOptions:
     max_tasks: int | None = None
     max_subprocesses: int | None = None
     max_sandboxes: int | None = None
+    sandbox: SandboxEnvironmentSpec | None = None
+    sandbox_cleanup: bool | None = None
     max_dataset_memory: int | None = None
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
     log_dir: str = "logs"
+    log_format: str = "eval"
     log_samples: bool = True
+    log_images: bool | None = None
+    log_level_transcript: str | None = None
     log_buffer: int | None = None
     score: bool = True
     solver: Solver | list[Solver] | None = None
@@ -67,7 +74,7 @@ class EvalOptions:
 
 TASK_OPTIONS: Final = (
     "fail_on_error", "continue_on_fail", "score_on_error", "message_limit", "token_limit", "turn_limit",
-    "time_limit", "working_limit", "cost_limit",
+    "time_limit", "working_limit", "cost_limit", "sandbox",
 )  # fmt: skip
 """Options that a `Task` may say too; `epochs` besides, which has two parts."""
 
@@ -155,6 +162,12 @@ def _folder(option: str, value: Any) -> str:
     return _text(option, str(value) if hasattr(value, "__fspath__") else value)
 
 
+def _sandbox(option: str, value: Any) -> SandboxEnvironmentSpec:
+    from proctor.evaluation.sandboxing import read_sandbox  # which is above the plan, and that above this
+
+    return read_sandbox(option, value)
+
+
 def _texts(option: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(each, str) for each in value):
         raise OptionError(f"{option} must be a list of texts, not {value!r}")
@@ -192,14 +205,19 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "max_total_samples": _at_least(1),
     "max_subprocesses": _at_least(1),
     "max_sandboxes": _at_least(1),
+    "sandbox": _sandbox,
+    "sandbox_cleanup": _truth,
     "max_dataset_memory": _at_least(1),
     "requests_per_minute": _rate,
     "tokens_per_minute": _rate,
     "runtime_seed": _seed,
     "async_backend": lambda option, value: one_of(*BACKENDS)(value, option=option),
     "log_samples": _truth,
+    "log_images": _truth,
+    "log_level_transcript": lambda option, value: one_of(*LEVELS)(value, option=option),
     "log_buffer": _at_least(1),
     "log_dir": _folder,
+    "log_format": lambda option, value: one_of("eval", "json")(value, option=option),
     "display": _text,
     "score": _truth,
     "tags": _texts,

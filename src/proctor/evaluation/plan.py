@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import field, frozen
 
 from proctor import registry
-from proctor.errors import UsageError
+from proctor.errors import MissingKeyError, UsageError
 from proctor.evaluation.configs import config_layer, configurations
 from proctor.evaluation.load import create_task, task_factories
 from proctor.evaluation.options import EvalOptions
@@ -17,8 +17,12 @@ from proctor.evaluation.roles import Roles, made_roles
 from proctor.evaluation.said import Said
 from proctor.evaluation.task import Task
 from proctor.model import Model, get_model
+from proctor.model.keyless import keyless_model
 from proctor.model.model import evaluated_model, roles
 from proctor.runtime.settings import Resolved
+
+if TYPE_CHECKING:
+    from proctor.evaluation.resume import Resume
 
 TaskSource = str | Path | Task | Callable[..., Task]
 Tasks = TaskSource | Sequence[TaskSource] | None
@@ -37,6 +41,7 @@ class PlannedRun:
         roles: other models by the role they play.
         varied: the fields of the configuration that the plan varies, with this run's values.
         sources: where options and fields of the configuration came from that are not built in.
+        eval_set_id: of the set it belongs to. resume: the log that it goes on in. notes: what to say when it begins.
     """
 
     index: int
@@ -48,6 +53,9 @@ class PlannedRun:
     roles: Roles = field(factory=dict)
     varied: Mapping[str, Any] = field(factory=dict)
     sources: Mapping[str, str] = field(factory=dict)
+    eval_set_id: str | None = None
+    resume: Resume | None = None
+    notes: tuple[str, ...] = ()
 
 
 def make_plan(tasks: Tasks, said: Said) -> list[PlannedRun]:
@@ -93,7 +101,7 @@ def resolve_models(said: Said) -> list[Model]:
         if isinstance(item, Model):
             models.append(item)
         elif isinstance(item, str):
-            models.append(get_model(item, base_url=base_url, **arguments))
+            models.append(_named_model(item, base_url, arguments, alone=len(items) == 1))
         else:
             raise UsageError(f"model must be a name (provider/model), a Model or a list of them, not {item!r}")
     seen: set[str] = set()
@@ -104,6 +112,16 @@ def resolve_models(said: Said) -> list[Model]:
             raise UsageError(f"model {entry} is named twice; name each model once")
         seen.add(key)
     return models
+
+
+def _named_model(name: str, base_url: str | None, arguments: Mapping[str, Any], *, alone: bool) -> Model:
+    """A model by name; of several one whose key is missing ends by itself, the others go on."""
+    try:
+        return get_model(name, base_url=base_url, **arguments)
+    except MissingKeyError as error:
+        if alone:
+            raise
+        return keyless_model(name, error)
 
 
 def _sources(tasks: Tasks) -> list[TaskSource]:

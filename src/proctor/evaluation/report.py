@@ -23,6 +23,7 @@ from proctor.evaluation.feed import count_samples
 from proctor.evaluation.fit import descriptors_needed, unfit, uses
 from proctor.evaluation.plan import PlannedRun, Tasks, task_label
 from proctor.evaluation.said import Said
+from proctor.evaluation.sandboxing import sandbox_limits, sandbox_warnings
 from proctor.model.config import AdaptiveConcurrency
 from proctor.runtime import Runtime, backend
 from proctor.runtime.descriptors import UNLIMITED, descriptors
@@ -139,12 +140,14 @@ async def report(plan: Sequence[PlannedRun], runtime: Runtime, said: Said) -> Pl
     Raises:
         UsageError: a dataset cannot be used, or an option does not fit it.
     """
-    runs = tuple([await _run(number, run, runtime) for number, run in enumerate(plan, 1)])
+    runs = tuple([await _run(number, run, plan, runtime) for number, run in enumerate(plan, 1)])
     at_once, quotas = task_slots(plan), tuple(_quotas(plan, runs))
     took = [quota.seconds for quota in quotas]
     total_samples = runtime.shared["max_total_samples"].value
     needed, allowed = descriptors_needed(plan, total_samples), descriptors()
-    warnings = [*_unsaturated(plan, total_samples), *([unfit(needed, allowed)] if needed > allowed.hard else [])]
+    warnings = [*_unsaturated(plan, total_samples), *sandbox_warnings(plan, runtime)]
+    if needed > allowed.hard:
+        warnings.append(unfit(needed, allowed))
     return PlanReport(
         runs=runs,
         limits=(at_once, *budgets(said), *runtime_limits(runtime)),
@@ -159,7 +162,7 @@ async def report(plan: Sequence[PlannedRun], runtime: Runtime, said: Said) -> Pl
     )
 
 
-async def _run(number: int, run: PlannedRun, runtime: Runtime) -> RunReport:
+async def _run(number: int, run: PlannedRun, plan: Sequence[PlannedRun], runtime: Runtime) -> RunReport:
     return RunReport(
         number=number,
         task=task_label(run.task),
@@ -167,7 +170,7 @@ async def _run(number: int, run: PlannedRun, runtime: Runtime) -> RunReport:
         varied=run.varied,
         samples=await count_samples(run.task.dataset, run.options, runtime.to_thread),
         epochs=run.options.epochs.epochs if run.options.epochs else 1,
-        limits=tuple(run_limits(run)),
+        limits=(*run_limits(run), *sandbox_limits(run, plan, runtime)),
     )
 
 
@@ -187,7 +190,7 @@ def _unsaturated(plan: Sequence[PlannedRun], total_samples: int | None) -> list[
     """Models whose connections the samples of the plan can never keep busy."""
     said = []
     for use in uses(plan, total_samples):
-        if use.samples >= use.connections:
+        if use.adaptive or use.samples >= use.connections:
             continue
         runs = [run for run in plan if str(run.model) == use.model]
         slots, allowed = sample_slots(runs[0]), connections(runs[0])

@@ -73,6 +73,8 @@ class Scores:
     _rows: dict[str, array[int]] = field(factory=dict, init=False)
     """By scorer and place, the row in the pages, from 1; 0 for a place without a score."""
     _means: dict[str, _Mean] = field(factory=dict, init=False)
+    _late: list[tuple[int, Sequence[str]]] = field(factory=list, init=False)
+    """Placed since there are means, and not in them yet."""
     _watched: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -82,23 +84,56 @@ class Scores:
         self, place: Place, sample_id: str | int, scores: Mapping[str, Score] | None, metadata: dict[str, Any]
     ) -> None:
         """Keep the scores of a finished sample; it may write to disk, so call it in a thread."""
-        found = {name: score for name, score in (scores or {}).items() if name in self._rows}
-        if not found:
-            return
-        slim = {name: (score.value, score.answer, score.metadata) for name, score in found.items()}
-        self._pages.append((sample_id, metadata or None, slim))
-        index, epoch = place
-        at = index * self.epochs + epoch - 1
-        for name in found:
-            rows = self._rows[name]
-            if at >= len(rows):
-                rows.extend([0] * (at + 1 - len(rows)))
-            rows[at] = len(self._pages)
-        if self._watched and len(self._pages) == QUICK:
+        row, names = self.keep(sample_id, scores, metadata)
+        self._set(place, row, names)
+        if self._watched and len(self._pages) >= QUICK and not self._means:
             self._means = {name: self._mean(name) for name in self.scorers}
         else:
             for name, mean in self._means.items():
-                mean.add(found.get(name))
+                mean.add((scores or {}).get(name) if name in names else None)
+            late, self._late = self._late, []
+            for row, placed in late:
+                for name in placed:
+                    value, answer, own = self._pages[row - 1][2][name]
+                    self._means[name].add(Score(value=value, answer=answer, metadata=own))
+
+    def keep(
+        self, sample_id: str | int, scores: Mapping[str, Score] | None, metadata: dict[str, Any]
+    ) -> tuple[int, tuple[str, ...]]:
+        """Keep scores that have no place yet; it may write to disk.
+
+        Returns:
+            Their row, from 1, and the scorers that they are of.
+        """
+        return self.keep_slim(
+            sample_id,
+            {name: (score.value, score.answer, score.metadata) for name, score in (scores or {}).items()},
+            metadata,
+        )
+
+    def keep_slim(
+        self, sample_id: str | int, scores: Mapping[str, tuple[Any, ...]], metadata: dict[str, Any]
+    ) -> tuple[int, tuple[str, ...]]:
+        """`keep` of scores given as value, answer and metadata."""
+        found = {name: score for name, score in scores.items() if name in self._rows}
+        if found:
+            self._pages.append((sample_id, metadata or None, found))
+        return len(self._pages), tuple(found)
+
+    def place(self, place: Place, row: int, names: Sequence[str]) -> None:
+        """Give kept scores their place among those that count."""
+        self._set(place, row, names)
+        if self._means:
+            self._late.append((row, names))  # what is in the pages is read where they are written: in a thread
+
+    def _set(self, place: Place, row: int, names: Sequence[str]) -> None:
+        index, epoch = place
+        at = index * self.epochs + epoch - 1
+        for name in names:
+            rows = self._rows[name]
+            if at >= len(rows):
+                rows.extend([0] * (at + 1 - len(rows)))
+            rows[at] = row
 
     def _mean(self, name: str) -> _Mean:
         mean = _Mean(self._first_mean(self.scorers[name]))

@@ -15,24 +15,30 @@ import anyio
 from attrs import define, field
 
 from proctor.actors import Limiter, LimiterStatistics
-from proctor.errors import UsageError
+from proctor.errors import LogError, ModelGivenUp, UsageError
 from proctor.evaluation.budget import Budget, check_prices
 from proctor.evaluation.effective import task_slots
 from proctor.evaluation.ending import BUDGET, HURRIED, Ending
-from proctor.evaluation.failure import describe, is_cancellation, one_line, stopped
+from proctor.evaluation.failure import describe, is_cancellation, leaves, one_line, stopped
+from proctor.evaluation.fit import connection_ceiling
 from proctor.evaluation.header import eval_plan, eval_spec, git_revision
 from proctor.evaluation.plan import PlannedRun, run_label, task_label
 from proctor.evaluation.sink import OpenLog
 from proctor.evaluation.taskrun import TaskRun
 from proctor.evaluation.view import RunView, TaskView
+from proctor.log.convert import export_json
+from proctor.log.places import S3Place, place_of, working_path
 from proctor.log.records import EvalLog, EvalRevision, EvalSample, EvalStatus
 from proctor.log.stored import StoredSamples
-from proctor.log.writer import open_log_writer
+from proctor.log.logger_events import log_to_transcripts
+from proctor.log.upload import open_log
 from proctor.model import ModelUsage
 from proctor.model.cost import Prices, model_prices
 from proctor.model.model import roles
+from proctor.process import hurry_children
 from proctor.runtime import Runtime, ranks
 from proctor.runtime.clock import iso_now
+from proctor.runtime.descriptors import descriptors
 
 Display = Callable[[RunView], Awaitable[None]]
 LAST_DRAWING: Final = 2.0  # seconds a display has to draw its last state
@@ -46,6 +52,7 @@ class RunActor:
         max_tasks: runs at once; more models than one make that the default (behaviour.md, 1).
         budget: what all runs together may use; then they are drained. prices: of the models called.
         open_log: what opens the log of a run; tests keep logs in memory. find_revision: of the code in a folder.
+        since: when the call began that this is an attempt of (`anyio.current_time`); default now.
     """
 
     runtime: Runtime
@@ -53,8 +60,9 @@ class RunActor:
     display: Display | None = None
     budget: Budget = field(factory=Budget)
     prices: Prices = field(factory=dict)
-    open_log: OpenLog = open_log_writer
+    open_log: OpenLog = open_log
     find_revision: Callable[[Path], EvalRevision | None] = git_revision
+    since: float | None = None
     view: RunView = field(init=False)
     limiter: Limiter = field(init=False)
     ending: Ending = field(factory=Ending, init=False)
@@ -70,7 +78,8 @@ class RunActor:
     def __attrs_post_init__(self) -> None:
         views = [TaskView(id=str(p.index), name=run_label(p), model=str(p.model)) for p in self.plan]
         log_dir = self.plan[0].options.log_dir if self.plan else ""
-        self.view = RunView(views, started=anyio.current_time(), log_dir=log_dir, limiters=self.limiters)
+        started = anyio.current_time() if self.since is None else self.since
+        self.view = RunView(views, started=started, log_dir=log_dir, limiters=self.limiters)
         limit = task_slots(self.plan).value
         self._priced_for = check_prices(self.plan, self.prices, self.budget)
         self.limiter = Limiter(limit, name="tasks", rank=ranks.TASK, ledger=self.runtime.ledger)
@@ -81,8 +90,14 @@ class RunActor:
         Raises:
             UsageError: every run of the plan was refused before it started.
         """
+        level = next((planned.options.log_level_transcript for planned in self.plan), None)
+        with log_to_transcripts(level):
+            return await self._run()
+
+    async def _run(self) -> list[EvalLog]:
         revision = await self.runtime.to_thread(self.find_revision, Path.cwd())
         run_id = self.runtime.new_id()
+        ceiling = connection_ceiling(self.plan, self.runtime.shared["max_total_samples"].value, descriptors())
         self._units = [
             TaskRun(
                 runtime=self.runtime,
@@ -95,6 +110,7 @@ class RunActor:
                 spent=self._spend,
                 open_log=self.open_log,
                 revision=revision,
+                ceiling=ceiling,
             )
             for p, v in zip(self.plan, self.view.tasks, strict=True)
         ]
@@ -119,7 +135,7 @@ class RunActor:
                 self._showing.deadline = anyio.current_time() + LAST_DRAWING
         if len(self._mistakes) == len(self._units) > 0:
             raise self._mistakes[0]
-        return _with_samples([self._logs[unit.plan.index] for unit in self._units])
+        return with_samples([self._logs[unit.plan.index] for unit in self._units])
 
     def cancel(self, reason: str) -> None:
         """End in order: running samples are cancelled and recorded, logs are finished, nothing new starts."""
@@ -139,10 +155,21 @@ class RunActor:
         for unit in self._units:
             unit.drain(reason)
 
+    @property
+    def drained(self) -> bool:
+        """Whether a budget of the whole call is used up."""
+        return self._drained is not None
+
+    def given_up(self, index: int) -> bool:
+        """Whether a run of the plan ended because its model, or another that it called, was given up."""
+        failures = [unit.failure for unit in self._units if unit.plan.index == index]
+        return any(isinstance(leaf, ModelGivenUp) for failure in failures if failure for leaf in leaves(failure))
+
     def hurry(self) -> None:
         """Cut short what the ending still waits for."""
         self.ending.hurry()
         self.runtime.hurry(HURRIED)
+        hurry_children(self.runtime)
 
     def set_limit(self, option: str, value: int | None, *, task: str | None, model: str | None) -> int:
         """Change a limit of this run or of its tasks while they run (`Runtime.set_limit`)."""
@@ -192,7 +219,23 @@ class RunActor:
             log = self._unwritten(unit, "cancelled")
             if self._drained is not None:
                 log.error, unit.view.error = stopped(self._drained), self._drained
+        elif self._exports(unit, log):
+            await self._export(unit, log)
         return log
+
+    def _exports(self, unit: TaskRun, log: EvalLog) -> bool:
+        if unit.plan.options.log_format != "json" or not log.location or self.ending.begun:
+            return False
+        return log.status == "success" or unit.plan.eval_set_id is None  # a set goes on in what is not done
+
+    async def _export(self, unit: TaskRun, log: EvalLog) -> None:
+        """Put a log that is complete into the JSON format; what goes wrong there is told, and the log stays."""
+        try:
+            log.location = str(await self.runtime.to_thread(export_json, place_of(log.location)))
+        except LogError as error:
+            self.view.messages.append(str(error))
+        unit.view.log = log.location
+        self.view.changed += 1
 
     def _refused(self, unit: TaskRun, error: BaseException) -> EvalLog:
         """The log, in memory only, of a run that failed before or outside its file."""
@@ -250,9 +293,13 @@ class RunActor:
                 self.view.messages.append(f"the display failed: {one_line(error)}")
 
 
-def _with_samples(logs: list[EvalLog]) -> list[EvalLog]:
+def with_samples(logs: list[EvalLog]) -> list[EvalLog]:
     """Logs whose samples are in a file are given them, to be read when they are looked at."""
     for log in logs:
-        if log.location and Path(log.location).is_file():
+        place = place_of(log.location) if log.location else None
+        if isinstance(place, S3Place):  # not asked for before somebody looks; what could not be uploaded is here
+            file = working_path(place)
+            log.samples = cast("list[EvalSample]", StoredSamples(str(file if file.exists() else place)))
+        elif place is not None and place.is_file():
             log.samples = cast("list[EvalSample]", StoredSamples(log.location))
     return logs

@@ -20,20 +20,27 @@ from proctor.dataset import Sample
 from proctor.errors import LimitExceededError, ModelGivenUp, SampleEnded, UsageError
 from proctor.evaluation.ending import CLEANUP, LOG_RESERVE, Ending
 from proctor.evaluation.failure import describe, is_cancellation, leaves
+from proctor.evaluation.interrupting import interruption
 from proctor.evaluation.plan import PlannedRun
+from proctor.evaluation.sandboxing import Want, logged_sandbox, sandbox_block
+from proctor.evaluation.toolloop import generate_on
 from proctor.log.events import ErrorEvent, Event, ModelEvent, SampleInitEvent, SampleLimitEvent, ScoreEvent
 from proctor.log.records import EvalError, EvalRetryError, EvalSample, EvalSampleLimit, Score
 from proctor.log.transcript import Transcript, init_transcript, span
-from proctor.model import ChatMessage, ChatMessageUser, GenerateConfig, ModelOutput, ModelUsage
+from proctor.log.watch import RunningSamples
+from proctor.model import ChatMessage, ChatMessageUser, GenerateConfig, ModelUsage
 from proctor.model.model import evaluated_model
 from proctor.runtime import Runtime, SampleContext
 from proctor.runtime.applied import SampleLimits, working_limit
 from proctor.runtime.clock import iso_now
+from proctor.sandbox.sample import SandboxSample
 from proctor.scorer import Target
+from proctor.scorer.intermediate import use_scorers
 from proctor.solver import TaskState
 from proctor.solver.solving import run_solver, use_generate
 from proctor.solver.state import sample_state, state_limits, use_state
 from proctor.solver.store import use_store
+from proctor.tool.outcome import use_max_tool_output
 
 LIMIT_TYPES: Final = ("message", "token", "turn", "time", "working", "cost", "operator", "custom")
 KEPT_EVENTS: Final = 50  # of an attempt that failed, in the record of a later one
@@ -55,6 +62,8 @@ class SampleRun:
         task_id: the group in which it shares models with other tasks.
         admission: its number in the runtime.
         scorers: the scorers by name, in order; empty when nothing is to be scored.
+        sandbox: what it is to have, None without one.
+        journal: takes down what it does while it runs; None: nobody does.
         started: called when it has its slot. spent: told of every model call's usage: model, role, usage.
     """
 
@@ -70,6 +79,8 @@ class SampleRun:
     deliver: Deliver
     started: Callable[[], None]
     spent: Callable[[str, str | None, ModelUsage], None]
+    sandbox: Want | None = None
+    journal: RunningSamples | None = None
     earlier: list[EvalRetryError] = field(factory=list, init=False)
     _admission: anyio.CancelScope = field(factory=anyio.CancelScope, init=False)
     _admitted: bool = field(default=False, init=False)
@@ -95,7 +106,7 @@ class SampleRun:
         while True:
             attempt = Attempt(self, last=len(self.earlier) >= allowed)
             try:
-                await attempt.run()
+                await self._journalled(attempt)
             except BaseException as error:
                 if not is_cancellation(error):
                     raise
@@ -106,6 +117,16 @@ class SampleRun:
                 break
             self.earlier.append(attempt.retry_error())
         await self.deliver(self, attempt.record(), attempt.failure)
+
+    async def _journalled(self, attempt: Attempt) -> None:
+        if self.journal is None or not self.plan.options.log_samples:
+            await attempt.run()
+            return
+        self.journal.began(attempt.uuid, (sample_id(self), self.epoch), attempt.transcript, attempt.record)
+        try:
+            await attempt.run()
+        finally:
+            self.journal.ended(attempt.uuid)
 
 
 @define(eq=False)
@@ -125,6 +146,7 @@ class Attempt:
     state: TaskState = field(init=False)
     started_at: str = field(factory=iso_now, init=False)
     uuid: str = field(init=False)
+    sandbox: SandboxSample = field(init=False)
     scores: dict[str, Score] = field(factory=dict, init=False)
     _numbers: Iterator[int] = field(factory=itertools.count, init=False)
     limit: EvalSampleLimit | None = field(default=None, init=False)
@@ -135,10 +157,18 @@ class Attempt:
     def __attrs_post_init__(self) -> None:
         owner = self.owner
         self.uuid = owner.runtime.new_id()
-        self.context = SampleContext(group=owner.task_id, admission=owner.admission, spent=owner.spent)
+        self.context = SampleContext(
+            group=owner.task_id,
+            admission=owner.admission,
+            spent=owner.spent,
+            sample_id=sample_id(owner),
+            epoch=owner.epoch,
+        )
         # Events are many: their ids are the sample's with a number, which costs a tenth of a new one.
         self.transcript = Transcript(
-            new_id=lambda: f"{self.uuid}{next(self._numbers):x}", working=self.context.working.working
+            new_id=lambda: f"{self.uuid}{next(self._numbers):x}",
+            now=owner.runtime.clock.now,
+            working=self.context.working.working,
         )
         self.state = initial_state(owner, self.uuid)
         options = owner.plan.options
@@ -158,15 +188,23 @@ class Attempt:
             self.context,
             init_transcript(self.transcript),
             evaluated_model(self.owner.plan.model),
+            use_max_tool_output(self.owner.plan.model.config.max_tool_output),
             use_generate(self._generate),
             use_state(self.state),
             use_store(self.state.store),
+            use_scorers(self.owner.scorers, Target(self.owner.sample.target)),
         ):
-            async with lease_scope(ended=SampleEnded):
-                try:
-                    await self._solve_and_score()
-                finally:
-                    await self._clean_up()
+            async with sandbox_block(self) as self.sandbox:
+                async with lease_scope(ended=SampleEnded):
+                    try:
+                        await self._solve_and_score()
+                    finally:
+                        await self._clean_up()
+                        await self._end_kept()
+                if self.sandbox.lost is not None and self.failure is None:
+                    self._failed(self.sandbox.lost)  # whoever met it first has swallowed it
+            if self.sandbox.lost is not None and self.failure is None:
+                self._failed(self.sandbox.lost)
             self.context.working.end()
 
     async def _solve_and_score(self) -> None:
@@ -195,6 +233,7 @@ class Attempt:
         task, limits = self.owner.plan.task, self.limits
         async with span("init", type="init"):
             self.transcript.add(SampleInitEvent(sample=self.owner.sample, state=None))
+            await self.sandbox.start()
         try:
             with limits.time, limits.working, limits.token, limits.cost, limits.turn, limits.message:
                 async with span("solvers", type="solvers"):
@@ -209,16 +248,9 @@ class Attempt:
     async def _generate(
         self, state: TaskState, tool_calls: str = "loop", cache: Any = False, **config: Any
     ) -> TaskState:
-        """The `generate` that solvers are given: one call of the evaluated model with the state's messages."""
-        given = GenerateConfig(**config) if config else None
-        try:
-            output = await self.owner.plan.model.generate(state.messages, config=given, cache=cache)
-        except LimitExceededError as met:
-            if met.output is not None:
-                _answered(state, met.output)
-            raise
-        _answered(state, output)
-        return state
+        """The `generate` that solvers are given: the evaluated model on the state's messages, with its tools."""
+        given = GenerateConfig.from_options(config) if config else None
+        return await generate_on(state, self.owner.plan.model, tool_calls=tool_calls, cache=cache, config=given)
 
     async def _score(self) -> None:
         """Score, in half the time that the solvers had; a grader that waits for its turn is not late."""
@@ -257,9 +289,17 @@ class Attempt:
         if bound.cancelled_caught and self.failure is None:
             self._failed(TimeoutError(f"the task's cleanup did not end within {CLEANUP:g} s"))
 
+    async def _end_kept(self) -> None:
+        """End what tools kept for the sample, such as a shell, while its sandbox is still there."""
+        if self.context.at_end:
+            with self.owner.ending.shielded(CLEANUP, reserve=LOG_RESERVE):
+                await self.context.end()
+
     def _limited(self, limit: LimitExceededError) -> None:
         kind: Any = limit.type if limit.type in LIMIT_TYPES else "custom"
         self.limit = EvalSampleLimit(type=kind, limit=limit.limit, reason=str(limit))
+        if (cut := interruption(self.transcript.events, "limit", always=False)) is not None:
+            self.transcript.add(cut)
         self.transcript.add(SampleLimitEvent(type=kind, message=str(limit), limit=limit.limit))
 
     def _failed(self, error: BaseException) -> None:
@@ -272,6 +312,8 @@ class Attempt:
         """Note that the sample was cancelled: logs know it by the error's first word."""
         self.context.working.end()
         self.failure = error
+        if (cut := interruption(self.transcript.events, "system", always=True)) is not None:
+            self.transcript.add(cut)
         reason = "the sample was cancelled before it ended"
         text = f"CancelledError('{reason}')"
         self.error = EvalError(message=text, traceback=f"{text}\n", traceback_ansi=f"{text}\n")
@@ -297,6 +339,9 @@ class Attempt:
             choices=sample.choices,
             target=sample.target,
             description=sample.description,
+            sandbox=logged_sandbox(sample.sandbox),
+            files=list(sample.files) if sample.files else None,
+            setup=sample.setup,
             messages=list(state.messages),
             output=state.output,
             scores={**(state.scores or {}), **self.scores} or None,
@@ -341,11 +386,6 @@ def initial_state(owner: SampleRun, uuid: str) -> TaskState:
         metadata=deepcopy(sample.metadata) if sample.metadata else {},
         sample_uuid=uuid,
     )
-
-
-def _answered(state: TaskState, output: ModelOutput) -> None:
-    state.output = output
-    state.messages.append(output.message)
 
 
 def last_events(events: Sequence[Event]) -> list[Event]:

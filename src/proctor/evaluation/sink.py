@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Any, Protocol
 
 from anyio.abc import ObjectReceiveStream
 
+from proctor.log.places import Place
 from proctor.log.records import EvalLog, EvalPlan, EvalSample, EvalSampleReductions, EvalSpec
 
 
@@ -26,13 +26,19 @@ class LogSink(Protocol):
     async def flush(self) -> None:
         """Return when all records sent so far are durable and acknowledged."""
 
-    async def finish(self, log: EvalLog, reductions: Sequence[EvalSampleReductions] | None = None) -> None:
-        """Complete the log."""
+    async def finish(
+        self,
+        log: EvalLog,
+        reductions: Sequence[EvalSampleReductions] | None = None,
+        *,
+        without: Collection[tuple[str, int]] = (),
+    ) -> None:
+        """Complete the log, without samples that it had when it was opened to go on in it."""
 
 
 class OpenLog(Protocol):
-    """Opens a log (`open_log_writer`)."""
+    """Opens a log (`open_log`)."""
 
     def __call__(
-        self, path: Path, /, *, spec: EvalSpec, plan: EvalPlan, buffer: int
+        self, place: Place, /, *, spec: EvalSpec, plan: EvalPlan, buffer: int, resume: bool = False
     ) -> AbstractAsyncContextManager[LogSink]: ...

@@ -12,7 +12,9 @@ from attrs import define, field
 from proctor import registry
 from proctor.dataset import Dataset, MemoryDataset, Sample
 from proctor.dataset.iterable import IterableDataset
+from proctor.dataset.sample import SandboxEnvironmentType, as_sandbox
 from proctor.errors import OptionError, UsageError
+from proctor.log.spec import SandboxEnvironmentSpec
 from proctor.model import GenerateConfig, Model
 from proctor.runtime.tokens import TokenLimit, parse_token_limit
 from proctor.scorer import Scorer, ScoreReducer, ScoreReducers
@@ -59,6 +61,7 @@ class Task:
         model: the model to use when the call names none.
         config: options of generation for the evaluated model.
         model_roles: other models by the role they play (``grader``): names, `Model` objects or lists of them.
+        sandbox: where the tools of its samples run: a type (``bubblewrap``), or a type and its configuration.
         epochs: a number or `Epochs`.
         fail_on_error: True (default): the first error of a sample ends the task; False: none does; a share below 1
             or a count of samples: more errors than that do.
@@ -84,6 +87,7 @@ class Task:
     model: Model | str | None
     config: GenerateConfig
     model_roles: Mapping[str, Any] | None
+    sandbox: SandboxEnvironmentSpec | None
     epochs: Epochs | None
     fail_on_error: bool | float | None
     continue_on_fail: bool | None
@@ -114,6 +118,7 @@ class Task:
         model: str | Model | None = None,
         config: GenerateConfig | None = None,
         model_roles: Mapping[str, Any] | None = None,
+        sandbox: SandboxEnvironmentType | None = None,
         epochs: int | Epochs | None = None,
         fail_on_error: bool | float | None = None,
         continue_on_fail: bool | None = None,
@@ -143,6 +148,7 @@ class Task:
         self.metrics = metrics
         self.model = model
         self.config, self.model_roles = config or GenerateConfig(), model_roles
+        self.sandbox = _sandbox(sandbox)
         self.epochs = Epochs(epochs) if isinstance(epochs, int) and not isinstance(epochs, bool) else _epochs(epochs)
         self.fail_on_error = checked_fail_on_error(fail_on_error)
         self.continue_on_fail, self.score_on_error = continue_on_fail, score_on_error
@@ -286,6 +292,13 @@ def _epochs(value: Any) -> Epochs | None:
     if value is None or isinstance(value, Epochs):
         return value
     raise OptionError(f"epochs must be a number or Epochs(...), not {value!r}")
+
+
+def _sandbox(value: Any) -> SandboxEnvironmentSpec | None:
+    try:
+        return as_sandbox(value)
+    except TypeError as error:
+        raise UsageError(f"Task({error})") from None
 
 
 def _dataset(value: Dataset | Iterable[Sample] | AsyncIterable[Sample] | None) -> Dataset:

@@ -9,30 +9,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
 import anyio
 from anyio.abc import ObjectReceiveStream
-from attrs import define, field
+from attrs import define, evolve, field
 
 from proctor.actors import Limiter, lease_all
+from proctor.dataset import Sample
 from proctor.errors import ModelGivenUp, UsageError
 from proctor.evaluation.effective import LOG_BUFFER, sample_slots
 from proctor.evaluation.ending import CLEANUP, HAND_OVER, LOG_RESERVE, Ending
 from proctor.evaluation.failure import describe, is_cancellation, leaves, stopped, told
 from proctor.evaluation.feed import Feed, Planned, budget_of
+from proctor.evaluation.gating import TaskPace
 from proctor.evaluation.header import eval_plan, eval_spec
 from proctor.evaluation.plan import PlannedRun
 from proctor.evaluation.results import Place, Scores, final_metrics
+from proctor.evaluation.resume import Resume, Reused
 from proctor.evaluation.samplerun import Deliver, SampleRun
+from proctor.evaluation.sandboxing import Want, bounded_by, task_sandboxes
 from proctor.evaluation.sink import LogSink, OpenLog
 from proctor.evaluation.view import RunView, TaskView
+from proctor.log.places import place_of
 from proctor.log.records import EvalLog, EvalRevision, EvalSample, EvalStats
-from proctor.log.writer import log_file_name, open_log_writer
+from proctor.log.upload import open_log
+from proctor.log.watch import RunningSamples
+from proctor.log.writer import log_file_name
 from proctor.model import ModelUsage
 from proctor.runtime import Runtime, current_sample, ranks
 from proctor.runtime.clock import iso_now
+from proctor.sandbox.task import TaskSandboxes
 from proctor.scorer.scoring import scorer_names
 
 
@@ -48,9 +57,12 @@ class TaskRun:
     ending: Ending
     begun: Callable[[], None]
     spent: Callable[[ModelUsage], None]
-    open_log: OpenLog = open_log_writer
+    open_log: OpenLog = open_log
+    ceiling: int | None = None
     revision: EvalRevision | None = None
     slots: Limiter | None = field(default=None, init=False)
+    pace: TaskPace = field(init=False)
+    sandboxes: TaskSandboxes = field(init=False)
     task_id: str = field(init=False)
     log: EvalLog | None = field(default=None, init=False)
     scores: Scores = field(init=False)
@@ -58,6 +70,7 @@ class TaskRun:
     role_usage: dict[str, ModelUsage] = field(factory=dict, init=False)
     failure: BaseException | None = field(default=None, init=False)
     """The error that ended the task."""
+    reused: Reused | None = field(default=None, init=False)
     undelivered: list[str] = field(factory=list, init=False)
     _pending: dict[tuple[int | str, int], tuple[Place, EvalSample]] = field(factory=dict, init=False)
     _all_durable: anyio.Event = field(factory=anyio.Event, init=False)
@@ -65,6 +78,7 @@ class TaskRun:
     _stopped: str | None = field(default=None, init=False)
     _drained: str | None = field(default=None, init=False)
     _feeds: list[anyio.CancelScope] = field(factory=list, init=False)
+    _journal: RunningSamples | None = field(default=None, init=False)
     _next: SampleRun | None = field(default=None, init=False)
     """The sample that waits for its slot."""
     _set: dict[str, int | None] = field(factory=dict, init=False)
@@ -74,7 +88,12 @@ class TaskRun:
     """The last failure while it is not known of how many samples it is one."""
 
     def __attrs_post_init__(self) -> None:
-        self.task_id = self.runtime.new_id()
+        resume = self.plan.resume
+        self.sandboxes = task_sandboxes(self.plan, self.runtime)
+        if self.plan.options.sample_shuffle is True:  # the log says which order it was, so that it can be had again
+            seed = self.runtime.random.getrandbits(32)
+            self.plan = evolve(self.plan, options=evolve(self.plan.options, sample_shuffle=seed))
+        self.task_id = (resume.header.eval.task_id if resume is not None else "") or self.runtime.new_id()
 
     def cancel(self, reason: str) -> None:
         """Stop the samples; the log is finished as cancelled. Before the start: nothing will start."""
@@ -130,6 +149,8 @@ class TaskRun:
                 f"{self.view.name}: the samples have targets, but the task has no scorer, so nothing is scored; "
                 "give it one, as in Task(scorer=includes())"
             )
+        for note in self.plan.notes:
+            self._say(note)
         self._changed()
         self.begun()
         created = iso_now()
@@ -143,32 +164,69 @@ class TaskRun:
             scorers=scorers,
             revision=self.revision,
         )
+        path, resume = place_of(options.log_dir) / log_file_name(created, spec.task, self.task_id), self.plan.resume
+        spec.eval_set_id = self.plan.eval_set_id
+        if resume is not None:
+            path, spec = resume.path, resume.spec(spec)
+            created = spec.created
         self.log = EvalLog(eval=spec, plan=eval_plan(self.plan), stats=EvalStats(started_at=created))
-        path = Path(options.log_dir) / log_file_name(created, spec.task, self.task_id)
+        buffer = options.log_buffer or LOG_BUFFER
         async with (
-            self.plan.model.held(self.runtime),
-            self.open_log(path, spec=spec, plan=self.log.plan, buffer=options.log_buffer or LOG_BUFFER) as writer,
+            self.plan.model.held(self.runtime, self.plan.options.pacing, ceiling=self.ceiling) as model,
+            self.open_log(path, spec=spec, plan=self.log.plan, buffer=buffer, resume=resume is not None) as writer,
         ):
+            self.pace = TaskPace.of(self.runtime, self.plan, model, self.task_id)
             self.log.location = self.view.log = str(path)
+            if resume is not None:
+                await self._reuse(resume, feed)
             return await self._logged(writer, feed, scorers)
+
+    async def _reuse(self, resume: Resume, feed: Feed) -> None:
+        """Take over what the log has, sample by sample as the feed comes to them."""
+        self.reused = reused = Reused(resume, self.scores)
+        await self.runtime.to_thread(reused.load)
+        self._say(reused.begun())
+        for total, used in ((self.usage, reused.usage), (self.role_usage, reused.role_usage)):
+            for name, usage in used.items():
+                total[name] = total[name] + usage if name in total else usage
+
+        def skips(sample: Sample, index: int, epoch: int) -> bool:
+            if not reused.takes(sample, index, epoch):
+                return False
+            self.view.done += 1
+            return True
+
+        feed.skips = skips
 
     async def _logged(self, writer: LogSink, feed: Feed, scorers: dict[str, Any]) -> EvalLog:
         """Run the samples and finish the log, whatever stops them."""
         outer: BaseException | None = None
         async with anyio.create_task_group() as own:
             own.start_soon(self._acknowledge, writer.acknowledgements)
+            self._journal = self._journal_for(writer)
+            if self._journal is not None:
+                own.start_soon(self._journal.work)
             try:
                 await self._run_samples(writer, feed, scorers)
             except BaseException as error:
                 outer = error
                 if not is_cancellation(error):
                     self.failure = self.failure or error
+            self.whole.messages.extend(await self.sandboxes.close(bounded_by(self.ending)))
             with self.ending.shielded():
                 await self._finish(writer, feed)
         if outer is not None and is_cancellation(outer):
             raise outer
         assert self.log is not None
         return self.log
+
+    def _journal_for(self, writer: LogSink) -> RunningSamples | None:
+        """Journals running samples beside the log, where that is a file."""
+        path = getattr(writer, "path", None)
+        if not isinstance(path, Path) or not self.plan.options.log_samples:
+            return None
+        images = self.log is None or self.log.eval.config.log_images is not False
+        return RunningSamples(path, self.runtime.to_thread, images)
 
     async def _run_samples(self, writer: LogSink, feed: Feed, scorers: dict[str, Any]) -> None:
         name = f"samples {self.view.name} ({self.plan.model.name})"
@@ -185,10 +243,11 @@ class TaskRun:
                 nursery.start_soon(self._feed, feed.send, send)
                 with receive:
                     async for planned in receive:
+                        want = await self.sandboxes.want(planned.sample.sandbox, planned.sample.metadata)
                         if self._drained is not None:
                             break
-                        self._next = sample_run = self._sample_run(planned, scorers, deliver)
-                        await nursery.start(sample_run.run, self._slot())
+                        self._next = sample_run = self._sample_run(planned, scorers, deliver, want)
+                        await nursery.start(sample_run.run, self.pace.gated(self._slot(want), sample_run.admission))
                         self._next = None
             self._samples_over = True
             outside.cancel_scope.cancel()
@@ -224,7 +283,7 @@ class TaskRun:
                 self.ending.begin()
             raise
 
-    def _sample_run(self, planned: Planned, scorers: dict[str, Any], deliver: Deliver) -> SampleRun:
+    def _sample_run(self, planned: Planned, scorers: dict[str, Any], deliver: Deliver, want: Want | None) -> SampleRun:
         return SampleRun(
             runtime=self.runtime,
             plan=self.plan,
@@ -238,6 +297,8 @@ class TaskRun:
             deliver=deliver,
             started=self._sample_started,
             spent=self._spend,
+            sandbox=want,
+            journal=self._journal,
         )
 
     def set_limit(self, option: str, value: int | None) -> None:
@@ -251,13 +312,15 @@ class TaskRun:
         slots: int = self._set.get("max_samples") or sample_slots(self.plan, self._set.get("max_connections")).value
         return slots
 
-    def _slot(self) -> Any:
-        """A place of this task's and one of the runtime's, both at once; a sample inside a sample has the latter."""
+    def _slot(self, want: Want | None) -> Any:
+        """A place of this task, of the runtime (which a sample inside a sample has) and of its sandbox, all at once."""
         assert self.slots is not None
-        own = self.slots.lease(group=self.task_id)
-        if current_sample() is not None:
-            return own
-        return lease_all([own, self.runtime.samples.lease(group=self.task_id)])
+        places = [self.slots.lease(group=self.task_id)]
+        if current_sample() is None:
+            places.append(self.runtime.samples.lease(group=self.task_id))
+        if want is not None and (place := want.lease(self.task_id, current_sample())) is not None:
+            places.append(place)
+        return places[0] if len(places) == 1 else lease_all(places)
 
     def _sample_started(self) -> None:
         self.view.running += 1
@@ -288,6 +351,8 @@ class TaskRun:
         view = self.view
         view.running -= 1
         view.done += 1
+        self.pace.ended(record.model_usage)
+        view.retries = self.pace.retries()
         self._pending[record.id, record.epoch] = ((sample_run.index, sample_run.epoch), record)
         if failure is not None and is_cancellation(failure):
             view.cancelled += 1
@@ -329,6 +394,8 @@ class TaskRun:
                     await self.runtime.to_thread(self._keep, [self._pending[key] for key in acknowledged.samples])
                 for key in acknowledged.samples:
                     del self._pending[key]
+                if self._journal is not None:
+                    self._journal.durable(acknowledged.samples)
                 if not self._pending:
                     self._all_durable.set()
         self._all_durable.set()
@@ -344,12 +411,20 @@ class TaskRun:
         assert log is not None
         await self._durable(writer)
         self._judge_whole(log)
+        without: list[tuple[str, int]] = []
+        if self.reused is not None and feed.passed:
+            without = self.reused.left
+            self._say(self.reused.ended())
         dataset = log.eval.dataset
         if dataset.sample_ids is None:  # it was not read to its end when the log was begun
             dataset.sample_ids = ids = cast("list[int | str]", feed.ids)
             dataset.samples = len(ids) if feed.total is not None else None
         if log.status == "success" or (self._drained is not None and self.view.done > 0 and self.failure is None):
             try:
+                if self.reused is not None:
+                    with closing(self.reused.completing()) as steps:
+                        while await self.runtime.to_thread(next, steps, steps) is not steps:
+                            pass
                 completed = self.view.done - self.view.errors - self.view.cancelled
                 total = self.view.total if self.view.total is not None else self.view.done
                 results, log.reductions = await self.runtime.to_thread(self.scores.results, total, completed)
@@ -363,8 +438,11 @@ class TaskRun:
             completed_at=iso_now(),
             model_usage=self.usage,
             role_usage=self.role_usage,
+            connection_limit_history=self.pace.history(),
         )
-        await writer.finish(log, reductions=log.reductions)
+        await writer.finish(log, reductions=log.reductions, without=without)
+        if self._journal is not None:
+            await self._journal.close()
         self.view.status, self.view.ended = log.status, anyio.current_time()
         self._changed()
 
@@ -387,6 +465,10 @@ class TaskRun:
                 log.error, self.view.error = stopped(self._drained), self._drained
         else:
             log.status = "success"
+
+    def _say(self, text: str) -> None:
+        several = len({task.model for task in self.whole.tasks}) > 1
+        self.whole.messages.append(f"{self.view.name}{f' ({self.view.model})' if several else ''}: {text}")
 
     def _changed(self) -> None:
         self.whole.changed += 1

@@ -22,7 +22,7 @@ import contextlib
 import itertools
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +31,8 @@ from attrs import define, field
 from proctor.errors import LogError
 from proctor.log import archive, journals
 from proctor.log.archive import Member, Packer
-from proctor.log.sample_json import Record
+from proctor.log.encode import encode
+from proctor.log.sample_json import Record, sample_member
 from proctor.log.storage import File, LocalStorage, Storage
 from proctor.runtime.spill import Spill
 
@@ -40,6 +41,7 @@ HEADER: Final = "header.json"
 SUMMARIES: Final = "summaries.json"
 REDUCTIONS: Final = "reductions.json"
 JOURNAL: Final = "_journal/summaries/"
+DIGESTS: Final = "_proctor/digests/"
 FINAL: Final = frozenset({HEADER, SUMMARIES, REDUCTIONS})
 
 WAL: Final = struct.Struct("<8sQL")
@@ -97,6 +99,7 @@ class EvalFile:
     _unsynced_size: int = 0
     _unacknowledged: list[tuple[int | str, int]] = field(factory=list)
     _summaries: list[bytes] = field(factory=list)
+    _digests: list[str | None] = field(factory=list)
     _summaries_size: int = 0
     _listed: tuple[int, int] = (0, 0)
     _old: bytes = b""
@@ -164,12 +167,17 @@ class EvalFile:
     def add(self, record: Record) -> None:
         """Append a sample's record; a later one of the same name replaces it for readers."""
         self.add_member(record.name, record.parts)
-        self.add_summary(record.summary)
+        self.add_summary(record.summary, record.digest)
         self._unacknowledged.append(record.key)
 
-    def add_summary(self, summary: bytes) -> None:
-        """Append a sample's summary; it is journalled with the next commit, or when there are many."""
+    def add_summary(self, summary: bytes, digest: str | None = None) -> None:
+        """Append a sample's summary; it is journalled with the next commit, or when there are many.
+
+        Args:
+            digest: of the dataset's sample, kept beside it.
+        """
         self._summaries.append(summary)
+        self._digests.append(digest)
         self._summaries_size += len(summary)
         if self._summaries_size > SUMMARY_BYTES:
             self._add_summaries()
@@ -213,22 +221,32 @@ class EvalFile:
             self._wal.truncate(0)
             self._wal_size = 0
 
-    def finish(self, header: bytes, reductions: Iterable[bytes] | None, now: float) -> list[tuple[int | str, int]]:
+    def finish(
+        self,
+        header: bytes,
+        reductions: Iterable[bytes] | None,
+        now: float,
+        *,
+        without: Collection[tuple[str, int]] = (),
+    ) -> list[tuple[int | str, int]]:
         """Write what makes the log complete, and remove the wal.
 
         Args:
             header: its JSON. reductions: theirs, in parts.
+            without: samples (the text of an id, an epoch) that are left out from now on.
 
         Returns:
             The ids and epochs of the samples that are durable since the last sync.
         """
         self.commit(now)
-        self._add_streamed(SUMMARIES, journals.joined(len(self.journals), self.journal, last_only=self.replaced))
+        count, left_out = len(self.journals), frozenset(without)
+        summaries = journals.joined(count, self.journal, last_only=self.replaced, without=left_out)
+        self._add_streamed(SUMMARIES, summaries)
         if reductions is not None:
             self._add_streamed(REDUCTIONS, reductions)
         self.add_member(HEADER, (header,))
         if self.replaced:
-            self._keep_last()
+            self._keep_last({sample_member(*key) for key in left_out})
         self.commit(now)
         self._drop_wal()
         done, self._unacknowledged = self._unacknowledged, []
@@ -247,11 +265,13 @@ class EvalFile:
     def _add_summaries(self) -> None:
         """Journal the summaries of samples since the last time: in members numbered without a gap."""
         if self._summaries:
+            if any(self._digests):
+                self.add_member(f"{DIGESTS}{len(self.journals) + 1}.json", (encode(self._digests),))
             offset = self.end + self._waiting_size
             content = b"[" + b",".join(self._summaries) + b"]"
             self.add_member(f"{JOURNAL}{len(self.journals) + 1}.json", (content,))
             self.journals.append(offset)
-            self._summaries, self._summaries_size = [], 0
+            self._summaries, self._digests, self._summaries_size = [], [], 0
 
     def _waiting_pieces(self) -> Iterator[bytes]:
         """What waits for a commit: first what is in the wal, then the rest."""
@@ -327,10 +347,11 @@ class EvalFile:
         member, content = found
         return archive.unpack(member.method, content, member.size)
 
-    def _keep_last(self) -> None:
-        """Leave in the directory only the last entry of each name."""
+    def _keep_last(self, without: Collection[str]) -> None:
+        """Leave in the directory only the last entry of each name, and none of some names."""
         listed = archive.directory(b"".join(self.directory.pieces()))
-        self.set_directory({member.name: member for member in listed}.values())
+        last = {member.name: member for member in listed}
+        self.set_directory([member for name, member in last.items() if name not in without])
 
     def set_directory(self, members: Any) -> None:
         """Make the directory list these members, in this order."""

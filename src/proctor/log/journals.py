@@ -6,7 +6,7 @@ in a log in which samples were run again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, TypeAlias
 
 import msgspec
@@ -38,12 +38,14 @@ def _key(found: _Keys) -> Key:
     return str(found.id), found.epoch
 
 
-def joined(count: int, journal: Callable[[int], bytes], *, last_only: bool) -> Iterator[bytes]:
+def joined(
+    count: int, journal: Callable[[int], bytes], *, last_only: bool, without: Collection[Key] = ()
+) -> Iterator[bytes]:
     """All summaries of a log as one JSON list, in parts.
 
     Args:
         count: of the journals. journal: gives the content of each, counted from 0.
-        last_only: of several summaries of one sample keep the last.
+        last_only: of several summaries of one sample keep the last. without: samples to leave out, with `last_only`.
     """
     last: dict[Key, int] = {}
     if last_only:
@@ -54,7 +56,7 @@ def joined(count: int, journal: Callable[[int], bytes], *, last_only: bool) -> I
         items = journal(number)[1:-1]
         if last_only:
             found = summaries_in(journal(number))
-            items = b",".join(item for key, item in found.items() if last[key] == number)
+            items = b",".join(item for key, item in found.items() if last[key] == number and key not in without)
         if items:
             yield before + items
             before = b","

@@ -12,7 +12,7 @@ from attrs import frozen
 
 from proctor.errors import LogError
 from proctor.log.naming import parse_name
-from proctor.log.storage import local_path
+from proctor.log.places import Place, S3Place, place_of
 
 DATED: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}[:-]\d{2}[:-]\d{2}")
 
@@ -22,7 +22,8 @@ class EvalLogInfo:
     """A log in a folder.
 
     Attributes:
-        name: its path. type: ``file``. size: in bytes. mtime: when it was last written, seconds since 1970.
+        name: its path, or its ``s3://`` URL. type: ``file``. size: in bytes.
+        mtime: when it was last written, seconds since 1970.
         task, task_id: as its name says, or its header. suffix: what follows the id in its name, such as ``-scored``.
     """
 
@@ -43,12 +44,19 @@ def default_log_dir() -> str:
 
 
 def find_logs(
-    log_dir: str | Path | None, *, formats: Sequence[str] | None, recursive: bool, descending: bool
+    log_dir: str | Place | None, *, formats: Sequence[str] | None, recursive: bool, descending: bool
 ) -> list[EvalLogInfo]:
-    """The logs in a folder, by the time they were last written."""
-    folder = local_path(log_dir if log_dir is not None else default_log_dir())
+    """The logs in a folder, by the time they were last written.
+
+    Raises:
+        LogError: the bucket cannot be listed.
+    """
+    folder = place_of(log_dir if log_dir is not None else default_log_dir())
     kinds = tuple(f".{kind}" for kind in formats or ("eval", "json"))
-    found = [info_of(path) for path in _files(folder, recursive) if is_log(path.name, kinds)]
+    if isinstance(folder, S3Place):
+        found = list(_stored(folder, kinds, recursive=recursive))
+    else:
+        found = [info_of(path) for path in _files(folder, recursive) if is_log(path.name, kinds)]
     return sorted(found, key=lambda info: info.mtime or 0, reverse=descending)
 
 
@@ -66,7 +74,24 @@ def info_of(path: Path) -> EvalLogInfo:
     return EvalLogInfo(str(path.absolute()), "file", stat.st_size, stat.st_mtime, *known)
 
 
-def _from_header(path: Path) -> tuple[str, str, str | None]:
+def _stored(folder: S3Place, kinds: tuple[str, ...], *, recursive: bool) -> Iterator[EvalLogInfo]:
+    """The logs in a folder of a bucket, or the one log that is named."""
+    from proctor.log.bucket import Bucket
+
+    try:
+        bucket = Bucket.open(folder.bucket)
+        found = [bucket.head(folder.key)] if folder.is_log() else bucket.list(folder.key, recursive=recursive)
+        for each in found:
+            place = S3Place(folder.bucket, each.key)
+            hidden = any(part.startswith(".") for part in place.below(folder).split("/"))
+            if is_log(place.name, kinds) and not hidden:
+                known = parse_name(place.name) or _from_header(place)
+                yield EvalLogInfo(str(place), "file", each.size, each.mtime, *known)
+    except OSError as error:
+        raise LogError(f"{folder}: the logs cannot be listed: {error.strerror or error}") from error
+
+
+def _from_header(path: Place) -> tuple[str, str, str | None]:
     from proctor.log.reader import read_eval_log
 
     try:

@@ -17,17 +17,20 @@ from attrs import define, field
 from proctor.errors import LogError
 from proctor.log import archive
 from proctor.log.archive import Member
+from proctor.log.attached import read_sample
 from proctor.log.build import build
 from proctor.log.encode import decode
 from proctor.log.evalfile import HEADER, REDUCTIONS, START, SUMMARIES
+from proctor.log.places import Place
 from proctor.log.records import EvalLog, EvalSample, EvalSampleReductions, EvalSampleSummary
-from proctor.log.resolve import Resolve, prepared
+from proctor.log.resolve import Resolve
 from proctor.log.sample_json import sample_member
 from proctor.log.storage import File, LocalStorage
 
 T = TypeVar("T")
 
 JOURNAL: Final = re.compile(r"_journal/summaries/(\d+)\.json")
+DIGEST: Final = re.compile(r"_proctor/digests/(\d+)\.json")
 SAMPLE: Final = re.compile(r"samples/(.*)_epoch_(\d+)\.json", re.DOTALL)
 TRIES: Final = 5
 PAUSE: Final = 0.02
@@ -69,17 +72,17 @@ class LogFile:
     members: dict[str, Member] = field(factory=dict)
 
     @classmethod
-    def open(cls, source: Path | IO[bytes]) -> LogFile:
+    def open(cls, source: Place | IO[bytes]) -> LogFile:
         """Open a log.
 
         Raises:
             LogError: it is not there or is no ``.eval`` log.
         """
-        if not isinstance(source, Path):
+        if not isinstance(source, Place):
             made = cls(getattr(source, "name", "log"), Bytes(source.read()))
         else:
             try:
-                made = cls(str(source), LocalStorage().open(source, write=False))
+                made = cls(str(source), _opened(source))
             except OSError as error:
                 raise LogError(f"{source}: the log cannot be read: {error.strerror or error}") from error
         try:
@@ -88,6 +91,15 @@ class LogFile:
             made.close()
             raise
         return made
+
+    @classmethod
+    def is_whole(cls, path: Path) -> bool:
+        """Whether a log ends in a directory; what that says is not looked at."""
+        file = LocalStorage().open(path, write=False)
+        try:
+            return archive.find_directory(file.read_at, file.size()) is not None
+        finally:
+            file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -201,6 +213,14 @@ class LogFile:
         return name
 
 
+def _opened(place: Place) -> File:
+    if isinstance(place, Path):
+        return LocalStorage().open(place, write=False)
+    from proctor.log.remote import open_remote
+
+    return open_remote(place)
+
+
 def log_from(value: Any, name: str) -> EvalLog:
     """A log from its JSON.
 
@@ -227,6 +247,6 @@ def sample_from(value: Any, resolve: Resolve, exclude: set[str] | None, name: st
         LogError: it is none.
     """
     try:
-        return build(prepared(value, resolve, exclude), EvalSample)
+        return read_sample(value, resolve, exclude)
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise LogError(f"{name}: this is no sample: {error}") from error

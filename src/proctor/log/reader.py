@@ -14,13 +14,13 @@ from proctor.errors import LogError
 from proctor.log.encode import decode
 from proctor.log.listing import EvalLogInfo, find_logs
 from proctor.log.logfile import LogFile, log_from, sample_from
+from proctor.log.places import Place, S3Place, place_of
 from proctor.log.records import EvalLog, EvalSample, EvalSampleSummary
 from proctor.log.resolve import Resolve
-from proctor.log.storage import local_path
 from proctor.log.threads import in_thread
 from proctor.log.whole import WriteEvalLogResult, write_log
 
-Source: TypeAlias = str | Path | EvalLogInfo
+Source: TypeAlias = str | Path | EvalLogInfo | S3Place
 Format: TypeAlias = Literal["eval", "json", "auto"]
 
 
@@ -34,7 +34,7 @@ def read_eval_log(
     """Read a log.
 
     Args:
-        log_file: its path, what `list_eval_logs` gave, or an open binary file.
+        log_file: its path or ``s3://`` URL, what `list_eval_logs` gave, or an open binary file.
         header_only: without its samples, which are then not read at all.
         resolve_attachments: put attachments back where they belong: ``True`` or ``"core"`` those of messages and
             events, ``"full"`` those of raw requests too.
@@ -98,7 +98,8 @@ def read_eval_log_samples(
 
     Args:
         log_file: the log.
-        all_samples_required: refuse a log that is not complete; else give the samples there are.
+        all_samples_required: refuse a log that is not complete; else give the samples there are (in the order of the
+            log, where that does not say which it should have: a run over a stream that was killed).
         resolve_attachments, format, exclude_fields: as for `read_eval_log`.
 
     Raises:
@@ -111,12 +112,19 @@ def read_eval_log_samples(
         state = "invalidated" if header.invalidated else header.status
         raise LogError(f"{source}: the log is {state}; all_samples_required=False gives the samples it has")
     ids, epochs = header.eval.dataset.sample_ids, header.eval.config.epochs or 1
-    if ids is None:
-        raise LogError(f"{source}: the log does not say which samples it has; read it whole instead")
+    if ids is None and all_samples_required:
+        raise LogError(
+            f"{source}: the log does not say which samples it should have; all_samples_required=False gives those it "
+            "has"
+        )
     if _format(source, format) == "json":
         yield from _read_json(source, resolve_attachments, exclude_fields).samples or []
         return
     with LogFile.open(source) as file:
+        if ids is None:
+            for name in file.sample_names():
+                yield file.sample(name, resolve_attachments, exclude_fields)
+            return
         for id in ids:
             for epoch in range(1, epochs + 1):
                 try:
@@ -152,7 +160,7 @@ def list_eval_logs(
     """The logs in a folder, by the time they were last written.
 
     Args:
-        log_dir: default ``PROCTOR_LOG_DIR``, then ``INSPECT_LOG_DIR``, then ``logs``.
+        log_dir: a path or ``s3://BUCKET/FOLDER``; default ``PROCTOR_LOG_DIR``, then ``INSPECT_LOG_DIR``, then ``logs``.
         formats: default all. filter: is asked for each log, with its header.
         recursive: look into the folders below. descending: newest first.
         fs_options: accepted for ported code.
@@ -178,7 +186,7 @@ def write_eval_log(
     target = location if location is not None else log.location
     if not target:
         raise LogError("where should the log be written? Give write_eval_log a location")
-    path = local_path(target)
+    path = place_of(target)
     return write_log(log, path, "json" if format == "json" or (format == "auto" and path.suffix == ".json") else "eval")
 
 
@@ -248,14 +256,14 @@ def _next(samples: Iterator[EvalSample]) -> EvalSample | None:
     return next(samples, None)
 
 
-def _source(log_file: Any) -> Path | IO[bytes]:
-    return cast("IO[bytes]", log_file) if hasattr(log_file, "read") else local_path(log_file)
+def _source(log_file: Any) -> Place | IO[bytes]:
+    return cast("IO[bytes]", log_file) if hasattr(log_file, "read") else place_of(log_file)
 
 
-def _format(source: Path | IO[bytes], format: Format) -> str:
+def _format(source: Place | IO[bytes], format: Format) -> str:
     if format != "auto":
         return format
-    if not isinstance(source, Path):
+    if not isinstance(source, Place):
         first = source.read(1)
         source.seek(0)
         return "eval" if first == b"P" else "json"
@@ -263,11 +271,11 @@ def _format(source: Path | IO[bytes], format: Format) -> str:
 
 
 def _read_json(
-    source: Path | IO[bytes], resolve: Resolve = False, exclude: set[str] | None = None, *, header_only: bool = False
+    source: Place | IO[bytes], resolve: Resolve = False, exclude: set[str] | None = None, *, header_only: bool = False
 ) -> EvalLog:
-    name = str(source) if isinstance(source, Path) else ""
+    name = str(source) if isinstance(source, Place) else ""
     try:
-        data = source.read_bytes() if isinstance(source, Path) else source.read()
+        data = source.read_bytes() if isinstance(source, Place) else source.read()
         value = decode(data)
     except OSError as error:
         raise LogError(f"{name}: the log cannot be read: {error.strerror or error}") from error

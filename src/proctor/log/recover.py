@@ -9,29 +9,33 @@ that is where the crash was, or where the file was cut. What stands behind is ov
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from proctor.errors import LogError
 from proctor.log import archive
 from proctor.log.archive import Member
-from proctor.log.build import build
+from proctor.log.attached import read_sample
+from proctor.log.digests import content_digest
 from proctor.log.encode import decode
 from proctor.log.evalfile import FINAL, START, EvalFile, read_wal, record_end, wal_path, walk
 from proctor.log.journals import summaries_in
-from proctor.log.logfile import JOURNAL, SAMPLE, Bytes
-from proctor.log.records import EvalLog, EvalSample
-from proctor.log.resolve import prepared
-from proctor.log.storage import File, LocalStorage, Storage, local_path
+from proctor.log.logfile import DIGEST, JOURNAL, SAMPLE, Bytes
+from proctor.log.places import Place, S3Place, place_of
+from proctor.log.records import EvalLog
+from proctor.log.running import absorb, copy_running, remove_running
+from proctor.log.storage import File, LocalStorage, Storage
 from proctor.log.summaries import encode_summary
 from proctor.log.threads import in_thread
 
 
-def reopen(path: Path, *, now: float, storage: Storage | None = None) -> EvalFile:
+def reopen(path: Path, *, now: float, storage: Storage | None = None, start: bytes | None = None) -> EvalFile:
     """Open a log to go on in it: recovered, and without header, summaries and reductions, so that it is ``started``.
 
     Args:
         path: of the log. now: monotonic seconds.
+        start: the JSON of a start record that takes the place of its own; default that one stays.
 
     Raises:
         LogError: another process writes it, or there is nothing to recover.
@@ -40,13 +44,13 @@ def reopen(path: Path, *, now: float, storage: Storage | None = None) -> EvalFil
     storage = storage or LocalStorage()
     file = storage.open(path, write=True)
     try:
-        return _reopened(path, storage, file, now)
+        return _reopened(path, storage, file, now, start)
     except BaseException:
         file.close()
         raise
 
 
-def _reopened(path: Path, storage: Storage, file: File, now: float) -> EvalFile:
+def _reopened(path: Path, storage: Storage, file: File, now: float, start: bytes | None) -> EvalFile:
     members, end, sound = _members(file)
     replayed = _replay(path, storage, file, members, end)
     if replayed is not None:
@@ -60,8 +64,13 @@ def _reopened(path: Path, storage: Storage, file: File, now: float) -> EvalFile:
     log.set_directory(_with_sound_journals(log, kept))
     if replayed is not None or not sound:
         _rebuild_summaries(log, kept)
+    if start is not None:
+        log.add_member(START, (start,))
     log.commit(now)
+    if absorb(log, path, {member.name for member in kept}):
+        log.commit(now)
     storage.remove(wal_path(path))
+    remove_running(path)
     return log
 
 
@@ -108,7 +117,8 @@ def _with_sound_journals(log: EvalFile, members: list[Member]) -> list[Member]:
     return [
         member
         for member in members
-        if not (match := JOURNAL.fullmatch(member.name)) or 1 <= int(match[1]) <= len(log.journals)
+        if not (match := JOURNAL.fullmatch(member.name) or DIGEST.fullmatch(member.name))
+        or 1 <= int(match[1]) <= len(log.journals)
     ]
 
 
@@ -121,7 +131,8 @@ def _rebuild_summaries(log: EvalFile, members: Iterable[Member]) -> None:
             found = archive.local_member(log.file.read_at, member.offset)
             if found is not None:
                 content = decode(archive.unpack(member.method, found[1], member.size))
-                log.add_summary(encode_summary(build(prepared(content), EvalSample)))
+                digest = content_digest(content)
+                log.add_summary(encode_summary(read_sample(content)), digest)
 
 
 def recover_eval_log(log: str | Path, output: str | Path | None = None, overwrite: bool = False) -> EvalLog:
@@ -138,19 +149,53 @@ def recover_eval_log(log: str | Path, output: str | Path | None = None, overwrit
     Raises:
         LogError: there is nothing to recover, or another process writes the log.
     """
-    path = local_path(log)
-    target = path if overwrite else local_path(output or path.with_name(f"{path.stem}-recovered{path.suffix}"))
+    path = place_of(log)
+    target = path if overwrite else place_of(output or path.with_name(f"{path.stem}-recovered{path.suffix}"))
     try:
-        if target != path:
-            shutil.copyfile(path, target)
-            if wal_path(path).exists():
-                shutil.copyfile(wal_path(path), wal_path(target))
-        reopen(target, now=0.0).close()
+        file = _local(path, alone=overwrite)
+        if isinstance(target, Path):
+            _recover(file, target)
+        else:
+            _recover_into(file, target)
+            if overwrite:
+                file.unlink()
+                wal_path(file).unlink(missing_ok=True)
+                remove_running(file)
     except OSError as error:
         raise LogError(f"{path}: the log cannot be recovered: {error.strerror or error}") from error
     from proctor.log.reader import read_eval_log
 
     return read_eval_log(target, header_only=True)
+
+
+def _local(place: Place, *, alone: bool) -> Path:
+    """The local file of a log; `alone`: that nobody writes."""
+    if isinstance(place, Path):
+        return place
+    from proctor.log.working import fetched
+
+    path, _ = fetched(place)
+    if alone:
+        LocalStorage().open(path, write=True).close()
+    return path
+
+
+def _recover(path: Path, target: Path) -> None:
+    if target != path:
+        shutil.copyfile(path, target)
+        if wal_path(path).exists():
+            shutil.copyfile(wal_path(path), wal_path(target))
+        copy_running(path, target)
+    reopen(target, now=0.0).close()
+
+
+def _recover_into(path: Path, target: S3Place) -> None:
+    from proctor.log.working import put_file
+
+    with tempfile.TemporaryDirectory() as folder:
+        mended = Path(folder, target.name)
+        _recover(path, mended)
+        put_file(mended, target)
 
 
 async def recover_eval_log_async(log: str | Path, output: str | Path | None = None, overwrite: bool = False) -> EvalLog:

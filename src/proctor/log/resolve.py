@@ -6,30 +6,33 @@ left as they are, unless everything is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
 
+from proctor.log.attachments import PREFIX
 from proctor.log.pools import expand
 
 Json: TypeAlias = dict[str, Any]
 Resolve: TypeAlias = bool | Literal["full", "core"]
 
-PREFIX: Final = "attachment://"
 
-
-def prepared(sample: Json, resolve: Resolve = False, exclude: set[str] | None = None) -> Json:
+def prepared(
+    sample: Json, resolve: Resolve = False, exclude: set[str] | None = None, *, pooled: bool = False
+) -> Json:
     """A sample's record with its references replaced by what they refer to.
 
     Args:
         resolve: ``True`` or ``"core"``: attachments of messages and events; ``"full"``: those of raw requests too;
-            ``False``: none. Pooled messages are always put back.
-        exclude: fields to leave out.
+            ``False``: none. exclude: fields to leave out.
+        pooled: leave pooled messages in their pools; by default they are put back, a list for each event.
     """
     sample = {name: value for name, value in sample.items() if not exclude or name not in exclude}
     old = sample.get("transcript")
     attachments = sample.get("attachments") or (old.get("content") if isinstance(old, dict) else None) or {}
     if resolve and attachments:
         sample = _resolved(sample, attachments, full=resolve == "full")
+    if pooled:
+        return sample
     pools = sample.pop("events_data", None)
     if isinstance(pools, dict):
         sample["events"] = [_unpooled(event, pools) for event in sample.get("events", [])]
@@ -73,6 +76,15 @@ def _resolved(sample: Json, attachments: dict[str, str], *, full: bool) -> Json:
         }
     made["attachments"] = {key: text for key, text in attachments.items() if key in kept}
     return made
+
+
+def resolved_value(value: Any, attachments: Mapping[str, str]) -> Any:
+    """A JSON value with the texts that it refers to in it."""
+
+    def swap(text: str) -> str:
+        return attachments.get(text.removeprefix(PREFIX), text) if text.startswith(PREFIX) else text
+
+    return _walk(value, swap, None)
 
 
 def _walk(value: Any, text: Callable[[str], str], call: Callable[[str], str] | None) -> Any:

@@ -9,7 +9,7 @@ are compressed one after the other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ from attrs import define, field, frozen
 
 from proctor.log.build import build
 from proctor.log.checks import problem
+from proctor.log.digests import record_digest
 from proctor.log.encode import encode, encode_shaped, loses_numbers
 from proctor.log.events import Event, ToolEvent
 from proctor.log.pools import shape_parts, shape_sample, shape_with
@@ -42,12 +43,14 @@ class Record:
     Attributes:
         key: its id and epoch. name: of its member in the log.
         parts: its JSON, to be written one after the other. summary: the JSON of its summary.
+        digest: of the dataset's sample, None where the record does not hold that.
     """
 
     key: tuple[int | str, int]
     name: str
     parts: tuple[bytes, ...]
     summary: bytes
+    digest: str | None = None
 
 
 def sample_member(id: int | str, epoch: int) -> str:
@@ -56,17 +59,21 @@ def sample_member(id: int | str, epoch: int) -> str:
     return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def encode_record(sample: EvalSample) -> Record:
+def encode_record(sample: EvalSample, *, images: bool = True) -> Record:
     """A sample's record and its summary as JSON that every reader of the format accepts.
 
     A record that they would refuse is repaired: the part that is wrong is replaced by a note that holds it.
+
+    Args:
+        images: False leaves the data of images, sound and film out.
     """
     key = (sample.id, sample.epoch)
     name = sample_member(*key)
     try:
-        parts, wrong = _encode_in_pieces(sample) if _is_large(sample) else _encode_whole(sample)
+        encode_as = _encode_in_pieces if _is_large(sample) else _encode_whole
+        parts, wrong = encode_as(sample, images=images)
         if wrong is None:
-            return Record(key, name, parts, encode_summary(sample))
+            return Record(key, name, parts, encode_summary(sample), record_digest(sample))
     except Exception as error:  # whatever objects of users do: a sample never ends the log
         logger.warning("sample %r: its record could not be made as it should be", sample.id, exc_info=error)
     record = _mended(sample)
@@ -88,8 +95,8 @@ def encode_sample(sample: EvalSample) -> bytes:
     return encode_shaped(shape_sample(sample))
 
 
-def _encode_whole(sample: EvalSample) -> tuple[tuple[bytes, ...], str | None]:
-    data = encode_sample(sample)
+def _encode_whole(sample: EvalSample, *, images: bool) -> tuple[tuple[bytes, ...], str | None]:
+    data = encode_shaped(shape_sample(sample, images=images))
     return (data,), problem(data, EvalSample)
 
 
@@ -101,22 +108,25 @@ def _is_large(sample: EvalSample) -> bool:
     return any(text.__class__ is str and len(text) > LONG for text in texts)
 
 
-def _encode_in_pieces(sample: EvalSample) -> tuple[tuple[bytes, ...], str | None]:
+def _encode_in_pieces(sample: EvalSample, *, images: bool) -> tuple[tuple[bytes, ...], str | None]:
     """The parts of a record, and what is wrong with it, if anything."""
-    messages, events, pools = shape_parts(sample)
-    rest = encode_shaped(shape_with(sample, None, None, None))
+    found = shape_parts(sample, images=images)
+    rest = encode_shaped(shape_with(sample, found.input, None, None, None, None))
     made = _Pieces(wrong=problem(rest, EvalSample))
     made.add(rest[:-1])
-    made.add(b',"messages":[', messages, ChatMessage)
-    made.add(b'],"events":[', events, Event)
-    if pools is not None:
-        made.add(b'],"events_data":{"messages":[', pools.messages, ChatMessage)
-        made.add(b'],"calls":[', pools.calls, Any)
+    made.add(b',"messages":[', found.messages, ChatMessage)
+    made.add(b'],"events":[', found.events, Event)
+    made.add(b'],"attachments":{')
+    made.add_named(found.attachments)
+    made.add(b"}")
+    if found.pools is not None:
+        made.add(b',"events_data":{"messages":[', found.pools.messages, ChatMessage)
+        made.add(b'],"calls":[', found.pools.calls, Any)
         made.add(b"]}}")
     elif sample.events_data is not None:
-        made.add(b'],"events_data":' + encode(sample.events_data) + b"}")
+        made.add(b',"events_data":' + encode(sample.events_data) + b"}")
     else:
-        made.add(b"]}")
+        made.add(b"}")
     parts = tuple(made.joined())
     return parts, problem(b"".join(parts), EvalSample) if made.wrong is not None else None
 
@@ -137,6 +147,12 @@ class _Pieces:
             if kind is not Any and self.wrong is None:
                 self.wrong = problem(checked, kind)
             self.pieces += [b",", data] if place else [data]
+
+    def add_named(self, texts: Mapping[str, str]) -> None:
+        """Add texts with their names, and commas between them."""
+        for place, (name, text) in enumerate(texts.items()):
+            data = encode_shaped(swap_long(text, _in_slices), finite=True)
+            self.pieces += [b"," if place else b"", encode_shaped(name), b":", data]
 
     def joined(self) -> Iterator[bytes]:
         """The whole in parts, small pieces joined."""

@@ -29,7 +29,7 @@ class StoredSamples(Sequence[EvalSample]):
         if self._read is None:
             from proctor.log.reader import read_eval_log
 
-            self._read = read_eval_log(self.location).samples or []
+            self._read = read_eval_log(self.location, resolve_attachments=True).samples or []
         return self._read
 
     @overload

@@ -14,7 +14,8 @@ from typing import Any, Final, Self, TypeAlias
 
 from attrs import define, field
 
-from proctor.log.events import Event, InfoEvent, SpanBeginEvent, SpanEndEvent
+from proctor.log.events import Event, InfoEvent, ModelEvent, SpanBeginEvent, SpanEndEvent
+from proctor.log.sharing import CALL_KEYS, SharedList, SharingPool
 
 Listener: TypeAlias = Callable[[Event], None]
 
@@ -48,6 +49,8 @@ class Transcript:
     events: list[Event] = field(factory=list, init=False)
     listeners: list[Listener] = field(factory=list, init=False)
     _made: int = field(default=0, init=False)
+    _messages: SharingPool[Any] = field(factory=SharingPool, init=False)
+    _requests: SharingPool[Any] | None = field(default=None, init=False)
 
     def add(self, event: Event) -> None:
         """Append an event, after filling in its id, time, working time and span where they are None."""
@@ -61,6 +64,8 @@ class Transcript:
             event.working_start = self.working()
         if event.span_id is None:
             event.span_id = _span.get()
+        if event.__class__ is ModelEvent:
+            self._share(event)
         self.events.append(event)
         for listener in self.listeners:
             listener(event)
@@ -68,8 +73,22 @@ class Transcript:
     def updated(self, event: Event) -> None:
         """Tell listeners that an event, added while it was pending, is complete or has changed."""
         event.pending = None
+        if event.__class__ is ModelEvent:
+            self._share(event)
         for listener in self.listeners:
             listener(event)
+
+    def _share(self, event: ModelEvent) -> None:
+        """Keep what a call repeats of those before once."""
+        if event.input.__class__ is not SharedList:
+            event.input = self._messages.share(event.input)
+        if event.call is None:
+            return
+        request = event.call.request
+        key = next((key for key in CALL_KEYS if request.get(key).__class__ is list), None)
+        if key is not None:
+            self._requests = self._requests or SharingPool(by_value=True)
+            event.call.request = {**request, key: self._requests.share(request[key])}
 
     def info(self, data: Any, *, source: str | None = None) -> None:
         """Append an `InfoEvent`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,7 @@ from proctor.errors import LogError
 from proctor.log.encode import encode
 from proctor.log.evalfile import EvalFile
 from proctor.log.header import encode_header
+from proctor.log.places import Place, S3Place
 from proctor.log.records import EvalLog, LogStart
 from proctor.log.reductions import encode_reductions
 from proctor.log.sample_json import encode_record
@@ -26,12 +28,14 @@ class WriteEvalLogResult:
     etag: str | None = None
 
 
-def write_log(log: EvalLog, path: Path, kind: Literal["eval", "json"]) -> WriteEvalLogResult:
+def write_log(log: EvalLog, path: Place, kind: Literal["eval", "json"]) -> WriteEvalLogResult:
     """Write a log in place of what is at `path`.
 
     Raises:
         LogError: it cannot be written; what was there is untouched.
     """
+    if isinstance(path, S3Place):
+        return _write_object(log, path, kind)
     beside = path.with_name(f".{path.name}.{os.getpid()}.writing")
     storage = LocalStorage()
     try:
@@ -48,6 +52,21 @@ def write_log(log: EvalLog, path: Path, kind: Literal["eval", "json"]) -> WriteE
         storage.remove(beside)
     log.location = str(path)
     return WriteEvalLogResult()
+
+
+def _write_object(log: EvalLog, place: S3Place, kind: Literal["eval", "json"]) -> WriteEvalLogResult:
+    """Write a log on this machine, and put it into its bucket."""
+    from proctor.log.working import put_file
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, place.name)
+        write_log(log, path, kind)
+        try:
+            etag = put_file(path, place)
+        except OSError as error:
+            raise LogError(f"{place}: the log cannot be written: {error.strerror or error}") from error
+    log.location = str(place)
+    return WriteEvalLogResult(etag)
 
 
 def _write_eval(log: EvalLog, path: Path) -> None:

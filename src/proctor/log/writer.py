@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -73,6 +73,7 @@ class LogWriter:
     _receive: MemoryObjectReceiveStream[EvalSample]
     _acknowledge: MemoryObjectSendStream[Acknowledged]
     _batch: int
+    _images: bool = True
     _wake: anyio.Event = field(factory=anyio.Event, init=False)
     _ended: anyio.Event = field(factory=anyio.Event, init=False)
     _flushed: anyio.Event | None = field(default=None, init=False)
@@ -120,12 +121,19 @@ class LogWriter:
         await flushed.wait()
         self._check()
 
-    async def finish(self, log: EvalLog, reductions: Sequence[EvalSampleReductions] | None = None) -> None:
+    async def finish(
+        self,
+        log: EvalLog,
+        reductions: Sequence[EvalSampleReductions] | None = None,
+        *,
+        without: Collection[tuple[str, int]] = (),
+    ) -> None:
         """Write what is still waiting, the summaries and the header; the log is complete and durable then.
 
         Args:
             log: status, results, statistics and error; its samples are not looked at.
             reductions: default those of `log`.
+            without: ids (as text) and epochs of samples that are left out.
 
         Raises:
             LogError: the log can no longer be written; what was acknowledged is in it all the same.
@@ -138,7 +146,7 @@ class LogWriter:
         try:
             now = anyio.current_time()
             with anyio.CancelScope(shield=True):  # as long as the thread: a half-finished call cannot be undone
-                done = await self._run(_finish, self._file, log, reduced, now)
+                done = await self._run(_finish, self._file, log, reduced, without, now)
         except Exception as error:
             raise self._fail(error) from error
         self._finished = True
@@ -220,7 +228,7 @@ class LogWriter:
         return batch
 
     async def _store(self, batch: list[EvalSample], now: float, *, sync: bool) -> None:
-        done, synced = await self._run(_store, self._file, batch, now, sync)
+        done, synced = await self._run(_store, self._file, batch, now, sync, self._images)
         self._dirty = not synced
         if synced:
             self._synced_at = anyio.current_time()
@@ -258,11 +266,13 @@ def _explained(path: Path, error: Exception) -> Exception:
     return made
 
 
-def _store(file: EvalFile, batch: list[EvalSample], now: float, sync: bool) -> tuple[list[Key], bool]:
+def _store(
+    file: EvalFile, batch: list[EvalSample], now: float, sync: bool, images: bool = True
+) -> tuple[list[Key], bool]:
     """In the thread: append records; sync when it is time, or when enough wait."""
     done: list[Key] = []
     for sample in batch:
-        file.add(encode_record(sample))
+        file.add(encode_record(sample, images=images))
         if file.sync_due():
             done += file.sync(now)
             sync = sync or file.unsynced > 0
@@ -271,8 +281,15 @@ def _store(file: EvalFile, batch: list[EvalSample], now: float, sync: bool) -> t
     return done, sync or file.unsynced == 0
 
 
-def _finish(file: EvalFile, log: EvalLog, reductions: Sequence[EvalSampleReductions] | None, now: float) -> list[Key]:
-    return file.finish(encode_header(log), encode_reductions(reductions) if reductions else None, now)
+def _finish(
+    file: EvalFile,
+    log: EvalLog,
+    reductions: Sequence[EvalSampleReductions] | None,
+    without: Collection[tuple[str, int]],
+    now: float,
+) -> list[Key]:
+    encoded = encode_reductions(reductions) if reductions else None
+    return file.finish(encode_header(log), encoded, now, without=without)
 
 
 def _close(file: EvalFile, now: float, commit: bool) -> None:
@@ -304,7 +321,7 @@ async def open_log_writer(
         buffer: records that may wait; a sender waits when there are more.
         run_in_thread: runs blocking calls; default the engine threads of the current runtime.
         storage: where the file is; default this machine's disks.
-        resume: go on in the log at `path`, recovered; its own first record stays, and its status is ``started`` again.
+        resume: go on in the log at `path`, recovered: its status is ``started`` again.
 
     Raises:
         LogError: the log cannot be created, or could not be written further; the block is cancelled then.
@@ -315,21 +332,24 @@ async def open_log_writer(
     if wrong is not None:
         raise LogError(f"{path}: readers of the log would refuse its first record: {wrong}")
     now = anyio.current_time()
-    make = functools.partial(reopen, path) if resume else functools.partial(EvalFile.create, path, start)
+    opening = functools.partial(reopen, path, start=start)
+    make = opening if resume else functools.partial(EvalFile.create, path, start)
     try:
         file = await run(functools.partial(make, now=now, storage=storage))
     except OSError as error:
         done = "opened again" if resume else "created"
         raise LogError(f"{path}: the log cannot be {done}: {error.strerror or error}") from error
-    async with _written_by(file, run, buffer) as writer:
+    async with _written_by(file, run, buffer, spec.config.log_images is not False) as writer:
         yield writer
 
 
 @asynccontextmanager
-async def _written_by(file: EvalFile, run: RunInThread, buffer: int) -> AsyncIterator[LogWriter]:
+async def _written_by(
+    file: EvalFile, run: RunInThread, buffer: int, images: bool = True
+) -> AsyncIterator[LogWriter]:
     send, receive = anyio.create_memory_object_stream[EvalSample](buffer)
     acknowledge, acknowledgements = anyio.create_memory_object_stream[Acknowledged](math.inf)
-    writer = LogWriter(file.path, acknowledgements, file, run, send, receive, acknowledge, max(1, buffer // 2))
+    writer = LogWriter(file.path, acknowledgements, file, run, send, receive, acknowledge, max(1, buffer // 2), images)
     raised: BaseException | None = None
     with send, receive, acknowledge, acknowledgements:
         async with anyio.create_task_group() as group:

@@ -343,6 +343,11 @@ def cost_is_limited() -> bool:
     return any(isinstance(limit, CostBlock) and limit.limit is not None for limit in _chain())
 
 
+def holds_here(limit: object) -> bool:
+    """Whether a limit is open around this code; False once its block has ended, and for what is no limit."""
+    return any(each is limit for each in _chain())
+
+
 def check_allowed(kind: str, allowed: Any) -> None:
     """Refuse what is no limit.
 

@@ -22,8 +22,10 @@ from attrs import define, evolve, field
 
 from proctor.actors import ChildSpec, Ledger, Limiter, Ref, Supervisor, holding_nothing, open_supervisor
 from proctor.errors import NotFoundError, OptionError
+from proctor.runtime.backend import loop_clock
 from proctor.runtime.clock import SYSTEM_CLOCK, Clock, current_clock
 from proctor.runtime.current import runtime_variable
+from proctor.runtime.heldloop import loop_watched
 from proctor.runtime.limits import SharedLimit
 from proctor.runtime.ranks import SAMPLE
 from proctor.runtime.settings import Settings, whole_number
@@ -120,6 +122,10 @@ class Runtime:
     def new_id(self) -> str:
         """A new id: 22 letters and digits, repeated by a runtime with the same seed."""
         return make_id(self._ids)
+
+    def own_random(self) -> Random:
+        """Chance for one actor alone, so that what happens at another does not change what happens at this one."""
+        return Random(self.random.getrandbits(64))
 
     def next_admission(self) -> int:
         """The number of the next sample admitted, from 1."""
@@ -290,7 +296,7 @@ async def open_runtime(
     seed = settings.seed if settings.seed is not None else SystemRandom().getrandbits(64)
     chance = Random(seed)
     ids = Random(chance.getrandbits(128))
-    ledger = ledger if ledger is not None else Ledger()
+    ledger = ledger if ledger is not None else Ledger(clock=loop_clock())
     runtime = Runtime(
         settings=settings,
         seed=seed,
@@ -301,7 +307,7 @@ async def open_runtime(
         threads=EngineThreads(settings.max_engine_threads),
         user_threads=UserThreads(settings.max_user_threads, ledger=ledger),
     )
-    with _surroundings(runtime):
+    with _surroundings(runtime), loop_watched():
         try:
             async with open_supervisor(
                 "runtime", random=chance, ledger=ledger, grace=settings.shutdown_timeout

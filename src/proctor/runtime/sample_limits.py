@@ -14,7 +14,8 @@ Rejected: a counter of waiters (blind to work in other branches); the sum of all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import logging
+from collections.abc import Awaitable, Callable, Hashable
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar, cast
@@ -23,6 +24,8 @@ from attrs import define, field
 
 from proctor.runtime.backend import loop_clock
 from proctor.runtime.current import sample_variable
+
+logger: Final = logging.getLogger(__name__)
 
 
 @define(eq=False)
@@ -186,6 +189,9 @@ class SampleContext:
         usage, role_usage: tokens used, by model name and by role.
         limits: its own, as `sample_limits` gives them.
         spent: told of the usage of each call: model, role, usage.
+        sample_id, epoch: which sample it is; None where there is none of a data set.
+        kept: what tools keep for it until it ends, such as sessions.
+        at_end: called when its solvers and scorers have ended, the last one first, before its sandbox is removed.
     """
 
     group: Hashable = None
@@ -198,6 +204,10 @@ class SampleContext:
     role_usage: dict[str, Any] = field(factory=dict)
     limits: Any = None
     spent: Callable[[str, str | None, Any], object] | None = None
+    sample_id: int | str | None = None
+    epoch: int | None = None
+    kept: dict[Hashable, Any] = field(factory=dict, repr=False)
+    at_end: list[Callable[[], Awaitable[object]]] = field(factory=list, repr=False)
     _tokens: list[Token[SampleContext | None]] = field(factory=list, init=False, repr=False)
 
     def order(self) -> tuple[int, ...]:
@@ -215,6 +225,14 @@ class SampleContext:
             self.role_usage[role] = _sum(self.role_usage.get(role), usage)
         if self.spent is not None:
             self.spent(model, role, usage)
+
+    async def end(self) -> None:
+        """Call what is in `at_end`; a failure of one is logged and keeps the others from nothing."""
+        while self.at_end:
+            try:
+                await self.at_end.pop()()
+            except Exception as error:
+                logger.warning("something a tool kept for its sample could not be ended: %r", error)
 
     def __enter__(self) -> Self:
         """``with sample:`` makes it the current sample of this task and of those started below."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proctor.scorer.graded import model_graded_fact, model_graded_qa
+from proctor.scorer.intermediate import score
 from proctor.scorer.lettered import choice
 from proctor.scorer.matching import AnswerPattern, answer, includes, match, pattern
 from proctor.scorer.measure import (
@@ -94,6 +95,7 @@ __all__ = [
     "pass_k",
     "pattern",
     "score_reducer",
+    "score",
     "scorer",
     "std",
     "stderr",

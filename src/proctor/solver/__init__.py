@@ -15,6 +15,8 @@ from proctor.solver.prompting import (
 )
 from proctor.solver.solving import Generate, Solver, generate, solver
 from proctor.solver.state import TaskState
+from proctor.solver.submitting import basic_agent
+from proctor.solver.using_tools import use_tools
 
 __all__ = [
     "Chain",
@@ -25,6 +27,7 @@ __all__ = [
     "Solver",
     "TaskState",
     "assistant_message",
+    "basic_agent",
     "chain",
     "chain_of_thought",
     "fork",
@@ -34,5 +37,6 @@ __all__ = [
     "self_critique",
     "solver",
     "system_message",
+    "use_tools",
     "user_message",
 ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
-from typing import Any, Final, Literal, ParamSpec, Protocol, overload, runtime_checkable
+from typing import Any, Final, Literal, ParamSpec, Protocol, cast, overload, runtime_checkable
 
 from proctor import registry
 from proctor.errors import UsageError
-from proctor.log.transcript import span
+from proctor.log.transcript import span, transcript
 from proctor.scorer.scoring import checked_async
 from proctor.solver.state import TaskState, replace_state
 from proctor.solver.using import Using
@@ -107,11 +107,20 @@ async def run_solver(solver: Solver, state: TaskState, generate: Generate) -> Ta
         Exception: what the solver raised.
     """
     from proctor.solver.chaining import Chain
+    from proctor.solver.changes import Noted, tell_changes
 
     if isinstance(solver, Chain):
         return await solver(state, generate)
+    if (info := registry.info_of(solver)) is not None and info.kind == "agent":
+        from proctor.agent.using import as_solver
+
+        solver = as_solver(cast("Any", solver))
     async with span(solver_name(solver), type="solver"):
+        into = transcript()
+        before = Noted.of(state) if into.keep else None
         state = check_state(await solver(state, generate), solver)
+        if before is not None:
+            tell_changes(into, before, state)
     replace_state(state)
     return state
 

@@ -37,8 +37,10 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "extra-headers": ("{a: b}", {"a": "b"}),
     "extra-body": ("{a: b}", {"a": "b"}),
     "cache-prompt": ("auto", "auto"),
+    "cache": ("12h", "12h"),
     "log-format": ("json", "json"),
     "log-level": ("info", "info"),
+    "log-level-transcript": ("info", "info"),
     "async-backend": ("trio", "trio"),
     "reasoning-mode": ("pro", "pro"),
     "temperature": ("0.5", 0.5),
@@ -124,7 +126,7 @@ def test_what_can_be_varied_are_the_numbers_and_words_of_the_configuration() -> 
     fields = {a.name for a in attrs.fields(GenerateConfig)}
     unvaried = {
         "system_message", "stop_seqs", "logit_bias", "logprobs", "parallel_tool_calls", "internal_tools",
-        "fallback_models", "fail_on_refusal", "extra_headers", "extra_body",
+        "fallback_models", "fail_on_refusal", "extra_headers", "extra_body", "cache",
     }  # fmt: skip
     of_config = {option.parameter for option in OPTIONS} & fields
     assert {option.parameter for option in OPTIONS if option.grid} == of_config - unvaried

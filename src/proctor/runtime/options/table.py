@@ -14,9 +14,9 @@ from attrs import define, field
 from proctor.runtime.options import values
 from proctor.runtime.options.option import Option
 
-WITHOUT_FLAG: Final = frozenset({"tasks", "solver", "signals", "response_schema", "modalities", "cache", "batch"})
+WITHOUT_FLAG: Final = frozenset({"tasks", "solver", "signals", "response_schema", "modalities", "batch"})
 """Parameters of `eval` that no flag sets: the argument itself, and objects of Python."""
-AWAITED: Final = frozenset({"log_format"})
+AWAITED: Final = frozenset[str]()
 """Parameters that `eval` does not have yet; their flags are not offered until it does."""
 COMMAND_LINE_ONLY: Final = frozenset({"log_level", "dry_run", "json"})
 """What the command line does itself."""
@@ -68,6 +68,8 @@ def _run() -> list[Option]:
         parameter="model_roles",
     )
     g.many("task-args", "An argument of the task function; repeatable.", "NAME=VALUE", short="T")
+    g.add("sandbox", "Where tools run: a type of sandbox, or its type and configuration.", metavar="TYPE[:CONFIG]")
+    g.switch("sandbox-cleanup", "Remove sandboxes when their samples are over (yes).")
     g.add("tags", "Tags for the logs.", values.words, "TAG,...")
     g.many("metadata", "Metadata for the logs; repeatable.", "NAME=VALUE")
     return g.rows
@@ -157,10 +159,15 @@ def _logs() -> list[Option]:
     names = ("PROCTOR_LOG_FORMAT", "INSPECT_LOG_FORMAT")
     g.add("log-format", "Format of the logs (eval).", formats, "eval|json", variables=names)
     g.switch("log-samples", "Keep the samples in the logs (yes).")
+    g.switch("log-images", "Keep the data of images, sound and film in the logs (yes).")
     g.whole("log-buffer", "Records that may wait for a log to be written.")
     levels = values.one_of("debug", "trace", "http", "info", "warning", "error", "critical", "notset")
     names = ("PROCTOR_LOG_LEVEL", "INSPECT_LOG_LEVEL")
     g.add("log-level", "Least level of the messages shown (warning).", levels, "LEVEL", variables=names)
+    names = ("PROCTOR_LOG_LEVEL_TRANSCRIPT", "INSPECT_LOG_LEVEL_TRANSCRIPT")
+    least = values.one_of("debug", "trace", "http", "sandbox", "info", "warning", "error", "critical")
+    what = "Least level of the messages that are events of the sample that logs them (info)."
+    g.add("log-level-transcript", what, least, "LEVEL", variables=names)
     names = ("PROCTOR_DISPLAY", "INSPECT_DISPLAY")
     g.add("display", "What is shown: rich on a terminal, else plain.", str, "rich|plain|log|none", variables=names)
     names = ("PROCTOR_ASYNC_BACKEND", "INSPECT_ASYNC_BACKEND")
@@ -194,6 +201,8 @@ def _generation() -> list[Option]:
     g.whole("max-tool-output", "Bytes of a tool's output that are kept.", least=0)
     prompt = values.truth_or(values.one_of("auto"), "auto, true or false")
     g.add("cache-prompt", "The provider's prompt cache.", prompt, "auto|true|false", grid=True)
+    kept = values.truth_or(values.lifetime, "true, false or a time as 12h")
+    g.add("cache", "Use answers again that were given before; for a week, or for this time.", kept, "true|false|12h")
     g.add("fallback-models", "Models tried when one refuses.", values.words, "MODEL,...")
     g.switch("fail-on-refusal", "A refused request is an error of its sample.")
     g.add("extra-headers", "Headers added to each request.", values.mapping, "{...}")

@@ -155,6 +155,13 @@ def truth(text: str) -> bool:
     raise ValueError("true or false")
 
 
+def lifetime(text: str) -> str:
+    """A number and a unit of time, as ``12h``; s, m, h, D, W, M or Y."""
+    if not re.fullmatch(r"[1-9]\d*[smhDWMYdwy]", text.strip()):
+        raise ValueError
+    return text.strip()
+
+
 def truth_or(read: Callable[[str], Any], wanted: str) -> Callable[[str], Any]:
     """Reads ``true``, ``false`` or what `read` takes."""
 
