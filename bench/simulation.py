@@ -18,13 +18,13 @@ from contextlib import ExitStack
 from typing import Any
 
 import anyio
-from attrs import define
+from attrs import define, field
 
 from proctor import Task
 from proctor.dataset import Sample
 from proctor.log import EvalLog
 from proctor.scorer import includes
-from proctor.solver import TaskState, generate, solver
+from proctor.solver import Generate, TaskState, generate, solver
 from proctor.testing import FakeModel, FakeProcess, FakeSandbox, Fault, FaultPlan, Play, run_virtual, simulate
 from proctor.testing.faults import Where
 from proctor.util import sandbox, subprocess
@@ -39,7 +39,7 @@ CONNECTIONS, SANDBOXES, SUBPROCESSES = 100, 60, 16
 def working() -> Any:
     """A command in the sandbox and one beside it, then the model."""
 
-    async def solve(state: TaskState, generate: Any) -> TaskState:
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
         await sandbox().exec(["work", state.input_text])
         await subprocess(["check", state.input_text])
         return await generate(state)
@@ -55,8 +55,8 @@ class Simulated:
         seconds: virtual ones. peaks: of calls, sandboxes and commands at once.
     """
 
-    log: EvalLog
-    faults: FaultPlan
+    log: EvalLog = field(repr=False)  # asyncio writes down what a task returned
+    faults: FaultPlan = field(repr=False)
     seconds: float
     peaks: tuple[int, int, int]
 
@@ -80,7 +80,7 @@ async def evaluate(count: int, machine: bool) -> Simulated:
     task = Task(
         data, solver=working() if machine else generate(), scorer=includes(), sandbox=host.spec if machine else None
     )
-    limits = {"max_sandboxes": SANDBOXES, "max_subprocesses": SUBPROCESSES} if machine else {}
+    limits: dict[str, Any] = {"max_sandboxes": SANDBOXES, "max_subprocesses": SUBPROCESSES} if machine else {}
     with ExitStack() as around:
         around.enter_context(commands.installed())
         [log] = await simulate(

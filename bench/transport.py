@@ -1,5 +1,7 @@
 """CPU a request over loopback: our transport against httpx's own, at 10, 100 and 1,000 connections, on both backends.
 
+Where `inspect_ai` and `openai` are installed also a call of its model, which is more than a transport: for orientation.
+
     python bench/transport.py [--quick] [--server ../shared/tools/fake_openai.py]
 
 The server is a process of its own and answers after 20 ms. Ratios within one run count, absolute figures orient. The
@@ -11,6 +13,7 @@ are the project's own, from its performance page).
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import resource
 import statistics
 import subprocess
@@ -30,6 +33,8 @@ SERVER = Path(__file__).resolve().parents[2] / "shared" / "tools" / "fake_openai
 BODY = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": "hello " * 50}]})
 MUST_MS, MUST_SHARE = 0.5, 1 / 20
 LEGS = [("ours", 10), ("httpx", 10), ("ours", 100), ("httpx", 100), ("ours", 1000)]
+if all(importlib.util.find_spec(name) for name in ("inspect_ai", "openai")):
+    LEGS += [("inspect", 10), ("inspect", 100)]
 
 
 def cpu() -> float:
@@ -69,6 +74,8 @@ def opened(url: str, transport: str) -> tuple[Callable[[], Any], Callable[[], An
             return (await client.post("/chat/completions", BODY)).body
 
         return call, client.aclose
+    if transport == "inspect":
+        return opened_by_inspect(url)
     theirs = httpx.AsyncClient(
         trust_env=False, timeout=600, limits=httpx.Limits(max_connections=None, max_keepalive_connections=None)
     )
@@ -78,6 +85,25 @@ def opened(url: str, transport: str) -> tuple[Callable[[], Any], Callable[[], An
         return (await theirs.post(f"{url}/chat/completions", content=BODY, headers=headers)).content
 
     return call_theirs, theirs.aclose
+
+
+def opened_by_inspect(url: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """The same of a call of a model of Inspect's."""
+    from inspect_ai.model import GenerateConfig, get_model
+    from inspect_ai.util._concurrency import init_concurrency
+
+    init_concurrency()  # its limits are the process's, and those of one loop
+    config = GenerateConfig(max_connections=1000, max_retries=0)
+    model = get_model("openai-api/s/m", base_url=url, api_key="x", config=config, memoize=False)
+
+    async def call() -> bytes:
+        await model.generate("hello " * 50)
+        return b"{}"
+
+    async def close() -> None:
+        await model.api.aclose()
+
+    return call, close
 
 
 def main() -> int:
@@ -102,7 +128,7 @@ def bench(url: str, backend: str, rounds: int) -> int:
     found: dict[tuple[str, int], list[tuple[float, float]]] = {leg: [] for leg in LEGS}
     for _ in range(rounds):
         for transport, connections in LEGS:
-            requests = max(500 if transport == "httpx" else 3000, 3 * connections)
+            requests = max(3000 if transport == "ours" else 500, 3 * connections)
             one = anyio.run(measure, url, transport, connections, requests, backend=backend)
             found[transport, connections].append(one)
     median = {leg: statistics.median(ms for ms, _ in rows) for leg, rows in found.items()}

@@ -112,6 +112,28 @@ async def play(planned: list[PlannedCall], fake: FakeModel, config: dict[str, An
             at_rest(share)
 
 
+crowds = st.lists(
+    st.builds(
+        PlannedCall,
+        st.sampled_from([0.0, 0.5, 1.0]),
+        st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0])),
+        st.integers(0, 2),
+    ),
+    min_size=2,
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@given(planned=crowds, room=st.integers(1, 2), latency=st.sampled_from([0.5, 1.0]))
+def test_a_call_that_is_cancelled_in_the_moment_of_its_grant_leaves_nothing(
+    backend: str, planned: list[PlannedCall], room: int, latency: float
+) -> None:
+    """All times are multiples of half a second, so that grants and cancellations meet."""
+    fake = FakeModel(answer=lambda call: call.text, latency=latency, max_connections=room)
+    run_virtual(backend, play, planned, fake, {})
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @given(planned=calls, traits=providers, config=configs, adaptive=st.booleans(), signal=st.sampled_from(Signal))
 def test_a_call_that_is_cancelled_anywhere_leaves_nothing(

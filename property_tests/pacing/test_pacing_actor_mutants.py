@@ -46,25 +46,36 @@ def never_says_what_failed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pacer, "on_cancelled", nothing)
 
 
+def forgets_a_call_that_never_began(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PacerAdmission, "abandon", nothing)
+
+
+ANYWHERE = "test_a_call_that_is_cancelled_anywhere_leaves_nothing"
+AT_ONCE = "test_a_call_that_is_cancelled_in_the_moment_of_its_grant_leaves_nothing"
 MUTANTS = [
-    forgets_a_cancelled_call,
-    keeps_a_call_whose_attempts_are_used_up,
-    counts_a_withdrawn_call_on,
-    never_says_what_failed,
+    (forgets_a_cancelled_call, ANYWHERE),
+    (forgets_a_cancelled_call, AT_ONCE),
+    (keeps_a_call_whose_attempts_are_used_up, ANYWHERE),
+    (counts_a_withdrawn_call_on, ANYWHERE),
+    (never_says_what_failed, ANYWHERE),
+    (forgets_a_call_that_never_began, AT_ONCE),
 ]
 
 
-@pytest.mark.parametrize("plant", MUTANTS, ids=lambda plant: plant.__name__)
-def test_a_planted_fault_is_found(monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]) -> None:
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize(("plant", "name"), MUTANTS, ids=lambda each: getattr(each, "__name__", each))
+def test_a_planted_fault_is_found(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], name: str, backend: str
+) -> None:
     spec = importlib.util.spec_from_file_location("test_pacing_actor_with_a_mutant", PROPERTY)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    test: Any = module.test_a_call_that_is_cancelled_anywhere_leaves_nothing
+    test: Any = getattr(module, name)
     test._hypothesis_internal_use_settings = settings(
         max_examples=200, phases=[Phase.generate], derandomize=True, database=None, deadline=None
     )
     plant(monkeypatch)
     with pytest.raises(Exception):  # noqa: B017  whatever it breaks
-        test(backend="asyncio")
+        test(backend=backend)

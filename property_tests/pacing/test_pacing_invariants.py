@@ -173,6 +173,34 @@ def test_no_promise_is_broken_by_any_schedule(config: PacingConfig, schedule: li
     play(config, schedule)
 
 
+narrow = st.builds(
+    PacingConfig,
+    max_connections=st.one_of(st.none(), st.integers(1, 4)),
+    adaptive=bounds.map(lambda b: AdaptiveConcurrency(min=b[0], start=b[1], max=b[2])),
+    signal=st.sampled_from(list(Signal)),
+)
+crowds = st.lists(
+    st.one_of(
+        *[st.tuples(st.just("enqueue"), st.integers(0, 2), st.integers(0, 3), st.just(100))] * 3,
+        st.tuples(st.just("wait"), st.sampled_from([0.05, 1.0, 2.0, 7.0])),
+        st.tuples(st.just("wake")),
+        st.tuples(st.just("success"), st.integers(0, 50), st.just(1), st.integers(0, 400), st.just([])),
+        st.tuples(st.just("refused"), st.integers(0, 50), st.none(), st.just([]), st.sampled_from([None, *Dimension])),
+        st.tuples(st.just("cancel"), st.integers(0, 50)),
+        st.tuples(st.just("configure"), narrow),
+    ),
+    min_size=10,
+    max_size=60,
+)
+
+
+@given(narrow, crowds)
+def test_a_crowd_never_passes_a_window_whatever_becomes_of_it(config: PacingConfig, schedule: list[Any]) -> None:
+    """Invariant 1 for windows that are static, adapt within bounds, are cut by refusals and change while in use."""
+    waiting = [("enqueue", number % 3, 0, 100) for number in range(10)]
+    play(config, [*waiting, *schedule])
+
+
 @given(configs, schedules)
 def test_every_call_leaves_in_the_end_and_nothing_is_left_over(config: PacingConfig, schedule: list[Any]) -> None:
     """Invariants 3, 7, 11 and 12: no schedule, whatever was asked to wait for, leaves a call behind."""
@@ -193,10 +221,15 @@ def test_the_same_seed_and_schedule_give_the_same_sends(config: PacingConfig, sc
     assert one.watched.history() == other.watched.history()
 
 
-@given(st.floats(30.0, 6000.0), st.lists(st.sampled_from(["ok", "refused", "cancelled", "failed"]), max_size=30))
-def test_a_declared_rate_is_kept_over_every_interval(rate: float, ends: list[str]) -> None:
+@given(
+    st.floats(60.0, 6000.0),
+    st.lists(st.sampled_from(["ok", "refused", "cancelled", "failed"]), max_size=30),
+    st.sampled_from(["requests_per_minute", "input_tokens_per_minute"]),
+)
+def test_a_declared_rate_is_kept_over_every_interval(rate: float, ends: list[str], declared: str) -> None:
     """Invariant 4, with invariant 13: what is refused is given back, what is cancelled or failed is not."""
-    config = PacingConfig(max_connections=1000, requests_per_minute=rate)
+    each = 1 if declared == "requests_per_minute" else 100  # units of a call
+    config = evolve(PacingConfig(max_connections=1000), **{declared: rate * each})
     watched = WatchedPacer(Pacer(config, now=0.0, rng=Random(0)))
     burst, now = max(1.0, rate / 60), 0.0
     for number in range(40 + int(2 * burst)):
@@ -220,6 +253,38 @@ def test_a_declared_rate_is_kept_over_every_interval(rate: float, ends: list[str
     for number, (at, _) in enumerate(watched.sends):
         least = min(least, number - bisect_left(back, at) - at * rate / 60)
         assert number + 1 - bisect_right(back, at) - at * rate / 60 - least <= burst + 1e-3
+
+
+@given(
+    st.integers(1, 30),
+    st.lists(st.sampled_from(["refused", "abandoned"]), min_size=1, max_size=30),
+    st.sampled_from(["requests_per_minute", "input_tokens_per_minute", "output_tokens_per_minute", None]),
+    st.booleans(),
+)
+def test_what_was_never_admitted_costs_nothing(
+    calls: int, ends: list[str], declared: str | None, reserves: bool
+) -> None:
+    """Invariant 3: each debit is given back in full, in declared rates and in those of headers."""
+    config = PacingConfig(reserves_max_tokens=reserves)
+    if declared is not None:
+        config = evolve(config, **{declared: 60_000.0})
+    watched = WatchedPacer(Pacer(config, now=0.0, rng=Random(0)))
+    first = Call("task", (0, 0), 1.0, 100, 400)
+    watched.enqueue(first, 0.0)
+    assert watched.poll(0.0) == [first]
+    quota = [QuotaReading(dimension, 600.0 * 400, 300.0 * 400, None) for dimension in DIMENSIONS]
+    watched.on_success(first, 1.0, usage=Usage(100, 50), quota=quota)
+    for number in range(calls):
+        watched.enqueue(Call("task", (0, 1 + number), 1.0, 100, 400), 1.0)
+    for how in ends:
+        before = [rate.level for rate in watched.statistics(1.0).rates]
+        granted = watched.poll(1.0)
+        for call in granted:
+            if how == "refused":
+                watched.on_rate_limited(call, 1.0, retry_after=None, dimension=Dimension.CONCURRENCY)
+            else:
+                watched.abandon(call, 1.0)
+        assert [rate.level for rate in watched.statistics(1.0).rates] == pytest.approx(before)
 
 
 @given(st.lists(st.integers(0, 1), min_size=2, max_size=60), st.sampled_from([1, 3]), st.integers(1, 5))

@@ -39,6 +39,8 @@ SCHEDULES = "test_pacing_invariants.py::test_no_promise_is_broken_by_any_schedul
 HEADERS = "test_pacing_invariants.py::test_levels_and_shares_stay_within_their_bounds_whatever_headers_say"
 PROBE = "test_pacing_invariants.py::test_a_lost_or_cancelled_probe_is_followed_by_another"
 ROOM = "test_pacing_invariants.py::test_work_is_conserved"
+CROWD = "test_pacing_invariants.py::test_a_crowd_never_passes_a_window_whatever_becomes_of_it"
+REFUNDED = "test_pacing_invariants.py::test_what_was_never_admitted_costs_nothing"
 DRAINED = "test_pacing_invariants.py::test_every_call_leaves_in_the_end_and_nothing_is_left_over"
 
 
@@ -50,8 +52,7 @@ def mutant(name: str, invariants: tuple[int, ...], caught_by: str) -> Any:
     return add
 
 
-@mutant("the window is not looked at", (1,), ROOM)
-def _(patch: pytest.MonkeyPatch) -> None:
+def unlimited(patch: pytest.MonkeyPatch) -> None:
     plain = Pacer._when
 
     def when(self: Any, *args: Any) -> float:
@@ -62,6 +63,34 @@ def _(patch: pytest.MonkeyPatch) -> None:
             self._in_flight = counted
 
     patch.setattr(Pacer, "_when", when)
+
+
+mutant("the window is not looked at", (1,), CROWD)(unlimited)
+mutant("a static window is not looked at", (1,), ROOM)(unlimited)
+
+
+@mutant("one more than the window leaves", (1,), CROWD)
+def _(patch: pytest.MonkeyPatch) -> None:
+    plain = Pacer._when
+
+    def when(self: Any, *args: Any) -> float:
+        self._in_flight -= 1
+        try:
+            return plain(self, *args)
+        finally:
+            self._in_flight += 1
+
+    patch.setattr(Pacer, "_when", when)
+
+
+@mutant("the room is not used", (7,), ROOM)
+def _(patch: pytest.MonkeyPatch) -> None:
+    plain = Pacer.poll
+
+    def poll(self: Any, now: float, most: int | None = None) -> list[Any]:
+        return plain(self, now, 1 if most is None else most)
+
+    patch.setattr(Pacer, "poll", poll)
 
 
 @mutant("a refused call keeps its place", (2,), SCHEDULES)
@@ -78,6 +107,16 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @mutant("what is expected of a cancelled call is kept free for ever", (3,), DRAINED)
 def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(books.Books, "fail", lambda self, ticket: None)
+
+
+@mutant("what was refused is not given back", (3,), REFUNDED)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(books.Books, "refund", books.Books.fail)
+
+
+@mutant("what was refused is not given back to the mirror", (3,), REFUNDED)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(buckets.Mirror, "settle", lambda self, difference: None)
 
 
 @mutant(

@@ -335,6 +335,23 @@ def test_30_after_a_cancellation_nothing_starts_and_all_is_gone_within_the_budge
 
 
 @settings(max_examples=EXAMPLES)
+@given(plan=plans, cancelled_after=st.integers(0, 15))
+def test_33_a_cancellation_leaves_the_same_records_on_every_backend(
+    backend: str, plan: WholePlan, cancelled_after: int
+) -> None:
+    """Between two instants at which something happens, and with room for all, so that nothing goes by who is first."""
+    many = len(plan.samples) * plan.epochs
+    samples = tuple(attrs.evolve(sample, scope=0) for sample in plan.samples)
+    free = calm(plan, samples=samples, max_total_samples=None, start=0, **dict.fromkeys(SIZES, many))
+    one, other = (played(name, free, cancelled_after + 0.5) for name in ("asyncio", backend))
+    assert outcomes(one) == outcomes(other)
+    assert (one.log is None) == (other.log is None)
+    if one.log is not None and other.log is not None:
+        assert one.log.status == other.log.status
+        assert [s.total_time for s in one.records] == pytest.approx([s.total_time for s in other.records])
+
+
+@settings(max_examples=EXAMPLES)
 @given(plan=plans, drained_after=st.sampled_from([0.5, 1.0, 2.5, 5.0, 8.0, 12.0]))
 def test_30_after_a_drain_what_runs_is_finished_as_if_nothing_had_been_said(
     backend: str, plan: WholePlan, drained_after: float

@@ -22,6 +22,7 @@ from proctor.runtime.applied import (
     turn_limit,
     working_limit,
 )
+from proctor.runtime.blocking import run_blocking
 from proctor.runtime.blocks import Limit
 from proctor.runtime.scopes import concurrency, resize_concurrency
 from proctor.runtime.tokens import TokenLimit
@@ -107,6 +108,7 @@ __all__ = [
     "message_limit",
     "parse_compose_yaml",
     "resize_concurrency",
+    "run_blocking",
     "sample_limits",
     "sandbox",
     "sandbox_default",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -189,7 +188,7 @@ def test_sigterm_ends_a_run_as_ctrl_c_does_and_is_143(cli: Any, monkeypatch: pyt
     from proctor.evaluation import api
 
     def eval(*_: Any, **__: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # in this thread, before the next line
         raise AssertionError("not interrupted")
 
     monkeypatch.setattr(api, "eval", eval)

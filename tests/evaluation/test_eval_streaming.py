@@ -17,7 +17,7 @@ import pytest
 from proctor import Epochs, Task, eval_async
 from proctor.dataset import Sample, json_dataset, streamed
 from proctor.errors import DatasetError, OptionError, UsageError
-from proctor.evaluation import taskrun
+from proctor.evaluation import feed
 from proctor.evaluation.call import EvalCall
 from proctor.evaluation.view import RunView
 from proctor.log import read_eval_log
@@ -36,7 +36,7 @@ def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def bytes_for_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A budget of so many bytes instead of MB, so that few rows pass it."""
-    monkeypatch.setattr(taskrun, "budget_of", lambda options: options.max_dataset_memory)
+    monkeypatch.setattr(feed, "MB", 1)
 
 
 def lines(path: Path, count: int, **more: Any) -> str:

@@ -9,19 +9,23 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import attrs
 import pytest
 
 from proctor import Task, eval_async
 from proctor.dataset import Sample
+from proctor.evaluation.interrupting import interruption
 from proctor.log import read_eval_log, transcript
+from proctor.log.events import InfoEvent, ModelEvent, ToolEvent
 from proctor.log.logger_events import TranscriptHandler, level_name, log_to_transcripts
 from proctor.log.transcript import Transcript, init_transcript
-from proctor.model import ChatMessageUser, ContentImage, ContentText
+from proctor.model import ChatMessageUser, ContentImage, ContentText, GenerateConfig, ModelOutput
+from proctor.model.toolcall import ToolCallError
 from proctor.scorer import includes
 from proctor.solver import Generate, Solver, TaskState, generate, solver
 from proctor.solver.changes import differences
-from proctor.tool import tool
 from proctor.solver.store import store
+from proctor.tool import tool
 from proctor.util import subtask
 
 logger = logging.getLogger("users.code")
@@ -78,15 +82,19 @@ async def test_what_solvers_change_and_say_is_in_the_transcript(tmp_path: Path) 
     for sample in (ours, theirs):
         assert kinds(sample, "sample_init")[0].sample.input == "q" * 300
         (state,) = kinds(sample, "state")
-        said = {change.path: (change.op, change.value) for change in state.changes}
-        assert said["/metadata/seen"] == ("add", {"a/b": [1, 2]})
-        assert said["/tools/0"][1]["name"] == "look"
+        changed = {change.path: (change.op, change.value) for change in state.changes}
+        assert changed["/metadata/seen"] == ("add", {"a/b": [1, 2]})
+        assert changed["/tools/0"][1]["name"] == "look"
         (kept,) = kinds(sample, "store")
         assert [(change.op, change.path, change.value) for change in kept.changes] == [("add", "/key", "value")]
         (sub,) = kinds(sample, "subtask")
         assert (sub.name, sub.input, sub.result) == ("part", {"question": "why", "n": 3}, {"answer": 3})
         (logged,) = kinds(sample, "logger")
-        assert (logged.message.message, logged.message.level, logged.message.name) == ("in why", "warning", "users.code")
+        assert (logged.message.message, logged.message.level, logged.message.name) == (
+            "in why",
+            "warning",
+            "users.code",
+        )
         assert kinds(sample, "info")[0].data == {"note": "x" * 200}
         assert kinds(sample, "model")[0].input[0].content == "q" * 300
     assert not any(isinstance(handler, TranscriptHandler) for handler in logging.getLogger().handlers)
@@ -163,3 +171,51 @@ def test_a_warning_outside_of_samples_is_shown_as_ever(
     with log_to_transcripts():
         logger.warning("look here")
     assert "look here" in capsys.readouterr().err
+
+
+def test_an_interruption_names_the_call_that_was_cut_short() -> None:
+    call = ModelEvent(
+        model="m", input=[], tools=[], tool_choice="none", config=GenerateConfig(), output=ModelOutput(), uuid="u",
+        error="cancelled",
+    )  # fmt: skip
+    tool_call = ToolEvent(id="c", function="f", arguments={}, error=ToolCallError("cancelled", "cut"))
+    ended = attrs.evolve(call, error=None)
+    cut = interruption([call, InfoEvent(data=1)], "system", always=True)
+    assert cut is not None
+    assert (cut.interrupted, cut.interrupted_model_event_id) == ("generate", "u")
+    inside = interruption([ended, tool_call, call], "limit", always=False)
+    assert inside is not None
+    assert inside.interrupted == "generate"
+    cut = interruption([ended, tool_call, InfoEvent(data=1)], "limit", always=False)
+    assert cut is not None
+    assert (cut.source, cut.interrupted, cut.interrupted_tool_call_id) == ("limit", "tool_call", "c")
+    assert interruption([call, ended], "limit", always=False) is None
+    between = interruption([], "system", always=True)
+    assert between is not None
+    assert between.interrupted == "between_turns"
+
+
+async def test_a_cancelled_sample_says_what_it_was_doing(tmp_path: Path) -> None:
+    started = anyio.Event()
+
+    @solver
+    def waits() -> Solver:
+        async def solve(state: TaskState, generate: Generate) -> TaskState:
+            state = await generate(state)
+            started.set()
+            await anyio.sleep_forever()
+            return state
+
+        return solve
+
+    async def evaluate() -> None:
+        task = Task(dataset=[Sample(input="q", id=1)], solver=waits(), name="waiting")
+        await eval_async(task, model="mock/model", log_dir=str(tmp_path), display="none")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(evaluate)
+        await started.wait()
+        group.cancel_scope.cancel()
+    (path,) = tmp_path.glob("*.eval")
+    (sample,) = read_eval_log(path).samples or []
+    assert [(cut.source, cut.interrupted) for cut in kinds(sample, "interrupt")] == [("system", "between_turns")]

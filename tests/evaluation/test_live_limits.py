@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,13 @@ from attrs import define, field
 
 from proctor import Runtime, Task, eval_async, open_runtime
 from proctor.dataset import Sample
+from proctor.dataset.paging import Pages
+from proctor.dataset.source import FileSource
+from proctor.dataset.streamed import Reading, StreamedDataset
 from proctor.errors import NotFoundError, OptionError
-from proctor.model import get_model
+from proctor.evaluation import feed
+from proctor.model import ModelUsage, get_model
+from proctor.testing import FakeModel, settle, simulate
 
 
 @define
@@ -189,3 +194,124 @@ async def test_a_name_that_nothing_has_is_told(tmp_path: Path) -> None:
             runtime.set_limit("max_samples", 2, task="zz")
         with pytest.raises(NotFoundError, match=r"max_connections was not changed: .* for model 'mock/zz'"):
             runtime.set_limit("max_connections", 2, model="mock/zz")
+
+
+async def test_a_rate_is_raised_lowered_lifted_and_taken_back() -> None:
+    fake = FakeModel(latency=0.1, max_connections=50)
+    async with open_runtime() as runtime, anyio.create_task_group() as nursery:
+
+        async def evaluate() -> None:
+            await simulate(many(count=600), fake.model(), requests_per_minute=60)
+
+        async def calls_in(seconds: float) -> int:
+            before = fake.calls
+            await anyio.sleep(seconds)
+            return fake.calls - before
+
+        nursery.start_soon(evaluate)
+        await anyio.sleep(5)
+        assert 9 <= await calls_in(10) <= 11
+        assert runtime.set_limit("requests_per_minute", 600, model="fake/model") == 1
+        await calls_in(2)
+        assert 98 <= await calls_in(10) <= 102
+        runtime.set_limit("requests_per_minute", 120.5)
+        await calls_in(2)
+        assert 19 <= await calls_in(10) <= 22
+        runtime.set_limit("requests_per_minute", None)
+        await calls_in(2)
+        assert 9 <= await calls_in(10) <= 11
+        runtime.set_limit("requests_per_minute", 0)
+        assert fake.calls + await calls_in(2) >= 600, "no quota at all"
+
+
+async def test_a_rate_of_tokens() -> None:
+    used = ModelUsage(input_tokens=60, output_tokens=40, total_tokens=100)
+    fake = FakeModel(latency=0.1, max_connections=50, usage=used)
+    async with open_runtime() as runtime, anyio.create_task_group() as nursery:
+
+        async def evaluate() -> None:
+            await simulate(many(count=300), fake.model())
+
+        nursery.start_soon(evaluate)
+        await settle()
+        runtime.set_limit("tokens_per_minute", 12_000)
+        await anyio.sleep(5)
+        before = fake.calls
+        await anyio.sleep(10)
+        assert 18 <= fake.calls - before <= 22
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_most_that_connections_adapt_to() -> None:
+    fake = FakeModel(latency=1.0, adaptive=True)
+    async with open_runtime() as runtime, anyio.create_task_group() as nursery:
+
+        async def evaluate() -> None:
+            await simulate(many(count=3000), fake.model())
+
+        nursery.start_soon(evaluate)
+        await anyio.sleep(8)
+        assert fake.in_flight > 20
+        assert runtime.set_limit("adaptive_connections", 5) == 1
+        await anyio.sleep(3)
+        assert fake.in_flight == 5
+        runtime.set_limit("adaptive_connections", None)
+        await anyio.sleep(20)
+        assert fake.in_flight > 20
+        nursery.cancel_scope.cancel()
+
+
+async def test_where_connections_are_a_number_there_is_nothing_to_adapt(tmp_path: Path) -> None:
+    async with running(tmp_path, many(count=3)) as (runtime, _):
+        with pytest.raises(NotFoundError, match="adaptive_connections was not changed"):
+            runtime.set_limit("adaptive_connections", 5)
+
+
+async def test_the_memory_of_a_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a kilobyte in megabytes that are a kilobyte: so many are held at most, as asked for and as set."""
+    monkeypatch.setattr(feed, "MB", 1000)
+    sources: list[FileSource] = []
+    opened = feed.open_source
+
+    async def open_source(*arguments: Any) -> Any:
+        sources.append(await opened(*arguments))
+        return sources[-1]
+
+    monkeypatch.setattr(feed, "open_source", open_source)
+    reached: list[int] = []
+
+    def rows() -> Iterator[Sample]:
+        for number in range(60):
+            reached.append(number)
+            if number == 20:
+                runtime.set_limit("max_dataset_memory", 30)
+            if number == 40:
+                runtime.set_limit("max_dataset_memory", None)
+            yield Sample("x" * 900)
+
+    held: list[int] = []
+    append = Pages.append
+
+    def noting(pages: Pages[Any], value: Any) -> None:
+        append(pages, value)
+        held.append(pages.held)
+
+    monkeypatch.setattr(Pages, "append", noting)
+    fake = FakeModel()
+    async with open_runtime() as runtime:
+        [log] = await simulate(
+            Task(StreamedDataset(Reading(read=rows, source="rows"))), fake.model(), max_dataset_memory=5
+        )
+    assert log.status == "success"
+    assert [len(reached), len(held), fake.calls] == [60, 60, 60]
+    assert max(held[:20]) <= 5000
+    assert 5000 < max(held[20:40]) <= 30_000
+    assert max(held[45:]) <= 5000
+
+
+async def test_a_dataset_that_is_in_memory_has_no_such_limit(tmp_path: Path) -> None:
+    async with running(tmp_path, many(count=3)) as (runtime, _):
+        with pytest.raises(NotFoundError, match="max_dataset_memory was not changed"):
+            runtime.set_limit("max_dataset_memory", 5)
+        with pytest.raises(OptionError, match="requests_per_minute must be a number of at least 0"):
+            runtime.set_limit("requests_per_minute", -1)

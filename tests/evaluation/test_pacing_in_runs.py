@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import anyio
 import pytest
 
-from proctor import Task
+from proctor import Task, eval_async
 from proctor.dataset import Sample
 from proctor.errors import ModelGivenUp, TransientModelError
+from proctor.log import read_eval_log
 from proctor.model import GenerateConfig, ModelUsage, get_model
 from proctor.model.actor import shares
 from proctor.model.pacing import Dimension, Signal
@@ -306,6 +308,25 @@ async def test_the_number_can_be_changed_while_it_runs(set_while_running: int | 
             assert fake.in_flight > set_while_running
 
 
+@pytest.mark.parametrize("bounds", [3, 30, "1-2-7"])
+async def test_a_maximum_of_connections_is_used_to_the_full(bounds: int | str) -> None:
+    """Slow start spreads what it sends; at the most that the user allows there is nothing to start for any more."""
+    fake = FakeModel(latency=1.0, adaptive=True, signal=Signal.QUOTA)
+    most = int(str(bounds).rpartition("-")[2])
+    async with open_runtime(), anyio.create_task_group() as group:
+
+        async def evaluate() -> None:
+            await simulate(task(2000), fake.model(), adaptive_connections=bounds)
+
+        group.start_soon(evaluate)
+        await anyio.sleep(20)
+        before = fake.calls
+        await anyio.sleep(10)
+        assert fake.calls - before >= 9 * most
+        assert fake.peak == most
+        group.cancel_scope.cancel()
+
+
 async def test_the_log_has_the_changes_of_the_window() -> None:
     fake = FakeModel(latency=1.0, adaptive=True)
     [log] = await simulate(task(300), fake.model())
@@ -316,6 +337,38 @@ async def test_the_log_has_the_changes_of_the_window() -> None:
     for before, after_it in pairwise(history):
         assert before["new_limit"] == after_it["old_limit"]
         assert before["timestamp"] <= after_it["timestamp"]
+
+
+async def test_the_log_has_the_rates_and_pauses_in_a_member_of_its_own(tmp_path: Path) -> None:
+    """Of every model that the task called, the grader too; Inspect reads the log as if there were none."""
+    fake = FakeModel(provider=provider(Quota(dimension=Dimension.REQUESTS, per_minute=RPM, burst=0.5)), adaptive=True)
+    shows = FakeModel(provider=provider(REQUESTS, headers=True), adaptive=True, name="shows")
+
+    @solver
+    def ask() -> Any:
+        async def solve(state: TaskState, generate: Generate) -> TaskState:
+            await generate(state)
+            await shows.model().generate("graded")
+            return state
+
+        return solve
+
+    [done] = await eval_async(task(60, solver=ask()), fake.model(), log_dir=str(tmp_path), display="none")
+    [path] = tmp_path.glob("*.eval")
+    log = read_eval_log(str(path), header_only=True)
+    assert log.pacing == done.pacing
+    assert log.pacing
+    seen = {(each["model"], each["kind"], each.get("dimension"), each["reason"]) for each in log.pacing}
+    assert ("fake/shows", "rate", "requests", "headers") in seen
+    assert ("fake/model", "rate", "requests", "learned from a 429") in seen
+    assert any((model, kind) == ("fake/model", "pause") for model, kind, _, _ in seen)
+    times = [each["timestamp"] for each in log.pacing if each["model"] == "fake/model"]
+    assert times == sorted(times)
+    rate = next(each for each in log.pacing if each["model"] == "fake/shows" and each["kind"] == "rate")
+    assert rate["value"] == RPM
+    inspect_log = pytest.importorskip("inspect_ai.log")
+    read = await anyio.to_thread.run_sync(inspect_log.read_eval_log, str(path))
+    assert read.status == "success"
 
 
 async def test_a_display_sees_window_quota_and_what_is_tried_again() -> None:

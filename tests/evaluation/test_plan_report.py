@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from proctor import Task, eval
+from proctor.cli.planned import lines
 from proctor.dataset import Sample
 from proctor.errors import DatasetError, OptionError, UsageError
 from proctor.evaluation import fit
 from proctor.evaluation.call import EvalCall
 from proctor.evaluation.report import plan_report
-from proctor.model import ModelAPI, ModelOutput, get_model, modelapi
+from proctor.model import ChatMessageUser, ModelAPI, ModelOutput, get_model, modelapi
 from proctor.runtime import descriptors as module
+from proctor.runtime.cpus import cpus
 from proctor.runtime.descriptors import UNLIMITED, Descriptors
 
 
@@ -224,3 +226,47 @@ def test_where_descriptors_are_few_pacing_stays_below_them(monkeypatch: pytest.M
     with_grader = EvalCall.of({"tasks": plan, "model": "networked/m", "model_roles": {"grader": "networked/g"}}).plan()
     least = fit.descriptors_needed(with_grader, None)
     assert fit.connection_ceiling(with_grader, None, Descriptors(least + 80, least + 80)) == 60
+
+
+def test_commands_take_descriptors_as_far_as_samples_can_run_them() -> None:
+    plain = needed(max_connections=20)
+    assert needed(max_connections=20, max_subprocesses=50) == plain + 4 * 21, "a sample runs one at a time"
+    assert needed(max_connections=20, max_subprocesses=5) == plain + 4 * 5
+    assert needed(max_connections=20, max_subprocesses=5, max_total_samples=3) == (
+        needed(max_connections=20, max_total_samples=3) + 4 * 3
+    )
+    sandboxed = [Sample("x", sandbox="local") for _ in range(300)]
+    found = plan_report([Task(sandboxed), many(300)], model="networked/m", max_connections=20)
+    assert found.descriptors["needed"] == plain + 4 * min(cpus(), 21)
+
+
+def test_sandboxes_of_samples_are_told_too() -> None:
+    samples = [Sample("x", sandbox="local"), Sample("y"), Sample("z", sandbox="local")]
+    [run] = plan_report(Task(samples), model="mock/m", max_sandboxes=2, max_samples=2).runs
+    limits = {limit.name: (limit.value, limit.source) for limit in run.limits}
+    assert limits["sandbox"] == ("local", "samples")
+    assert limits["sandboxes at once"] == (2, "eval() argument")
+
+
+def test_tasks_that_run_at_once_share_sandboxes() -> None:
+    tasks = [many(name=name, sandbox="local") for name in "ab"]
+    options: dict[str, Any] = {"model": "mock/m", "max_sandboxes": 6, "max_samples": 4, "max_connections": 3}
+    assert plan_report(tasks, **options, max_tasks=1).warnings == ()
+    [warning] = plan_report(tasks, **options, max_tasks=2).warnings
+    assert warning.startswith("local: at most 6 sandboxes live at once (max_sandboxes, eval() argument), so that max_s")
+    assert "max_samples 8 of 2 tasks at once cannot be reached; raise max_sandboxes or lower max_samples" in warning
+
+
+def test_a_quota_of_tokens_gives_a_time_by_the_length_of_the_inputs() -> None:
+    """Four characters a token; what the model answers is not known, so that it can only take longer."""
+    task = Task([Sample("x" * 400), Sample([ChatMessageUser(content="y" * 200)])])
+    found = plan_report(task, model="mock/m", tokens_per_minute=60, epochs=2, requests_per_minute=120)
+    requests, tokens = found.quotas
+    assert (requests.calls, requests.seconds, requests.tokens) == (4, 2, None)
+    assert (tokens.calls, tokens.seconds, tokens.tokens) == (4, 300, 300)
+    assert found.seconds == 300
+    assert plan_report(task, model="mock/m", tokens_per_minute=0).seconds is None
+    assert plan_report(task, model="mock/m", tokens_per_minute=6000, requests_per_minute=1, limit=1).seconds == 60
+    said = list(lines(found))
+    told = "mock/m: 4 calls (one a sample) with about 300 tokens of input at 60 tokens a minute take at least"
+    assert any(line.startswith(told) for line in said), said

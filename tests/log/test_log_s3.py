@@ -296,6 +296,20 @@ async def test_a_refusal_at_the_start_is_final(bucket: MemoryBucket, spec: EvalS
     assert not working_path(PLACE).exists()
 
 
+async def test_a_log_that_is_gone_on_in_begins_though_the_storage_is_down(
+    bucket: MemoryBucket, spec: EvalSpec, finished: EvalLog, samples: Made
+) -> None:
+    down = True
+    bucket.failing = lambda: OSError(errno.EIO, "down") if down else None
+    made = await samples()
+    async with opened(bucket, spec, fresh=False) as log:
+        await log.send(made[0])
+        await anyio.sleep(30)
+        down = False
+        await log.finish(finished)
+    assert read(bucket.objects[PLACE.key]).status == "success"
+
+
 async def test_a_log_that_is_not_finished_is_uploaded_as_it_is(
     bucket: MemoryBucket, spec: EvalSpec, samples: Made
 ) -> None:

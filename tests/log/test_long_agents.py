@@ -64,11 +64,14 @@ def test_five_thousand_turns_take_little_more_than_what_was_said() -> None:
     try:
         sample, said = long_agent(TURNS, SIZE)
         held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        record = encode_record(sample)
+        most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert said > TURNS * SIZE
     assert held < 1.5 * said, "references of each call to all messages before would be 400 MB"
-    record = encode_record(sample)
+    assert most < 3 * said, "what is encoded is not held as well"
     assert sum(map(len, record.parts)) < 3.3 * said, "the conversation, the pool, and the events of the tools"
     assert max(map(len, record.parts)) < 5_000_000, "in pieces, so that no call holds up the loop"
 
@@ -113,6 +116,9 @@ def test_a_shared_list_is_like_any_list() -> None:
         assert shared[1:4] == plain[1:4]
         assert shared[::-1] == plain[::-1]
         assert shared != [*plain, 1]
+        assert shared + [1] == [*plain, 1]  # noqa: RUF005  # as users may write it
+        assert [1] + shared == [1, *plain]  # noqa: RUF005
+        assert shared.copy() == plain
         with pytest.raises(IndexError):
             shared[len(plain)]
     assert len(pool.items) == 6

@@ -154,3 +154,50 @@ def test_recovering_a_log_brings_the_running_samples_back_as_cancelled(
     assert [event.output.completion for event in running.events] == ["0 " * 300, "1 " * 300]
 
 
+async def test_a_journal_that_cannot_be_written_is_given_up_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(SampleJournal, "append", full)
+    running = RunningSamples(tmp_path / "log.eval", anyio.to_thread.run_sync)
+    sample, transcript = agent(1)
+    async with anyio.create_task_group() as group:
+        group.start_soon(running.work)
+        running.began("u", ("s", 1), transcript, lambda: sample)
+        await anyio.sleep(3 * EVERY)
+        transcript.info("more")
+        running.ended("u")
+        running.durable([("s", 1)])
+        await anyio.sleep(3 * EVERY)
+        await running.close()
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1
+    assert "no longer journalled" in said[0]
+    assert "No space left" in said[0]
+
+
+async def test_what_could_not_be_encoded_is_journalled_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, tries = SampleJournal._encoded, list[int]()
+
+    def changing(self: SampleJournal, record: Any, events: Any) -> bytes:
+        tries.append(len(events))
+        if len(tries) == 1:
+            raise RuntimeError("dictionary changed size during iteration")
+        return plain(self, record, events)
+
+    monkeypatch.setattr(SampleJournal, "_encoded", changing)
+    path = tmp_path / "log.eval"
+    running = RunningSamples(path, anyio.to_thread.run_sync)
+    sample, transcript = agent(2)
+    async with anyio.create_task_group() as group:
+        group.start_soon(running.work)
+        running.began("u", ("s", 1), transcript, lambda: sample)
+        await anyio.sleep(4 * EVERY)
+        assert tries == [2, 2]
+        (found,) = journals_beside(path)
+        assert [event.uuid for event in found.events] == [event.uuid for event in transcript.events]
+        await running.close()

@@ -22,12 +22,17 @@ import anyio
 import httpx
 import pytest
 
+from proctor import Task, eval
+from proctor.dataset import Sample
 from proctor.errors import ModelGivenUp, RateLimitError, TransientModelError
 from proctor.model import GenerateConfig, get_model
+from proctor.model.actor import shares
 from proctor.model.transport import Transport
 from proctor.runtime import open_runtime
 
 pytestmark = pytest.mark.real
+
+FULL = os.environ.get("PROCTOR_SIZE") == "full"
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -127,9 +132,12 @@ def authority() -> Any:
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 async def test_requests_under_random_cancellation_leak_nothing_and_mix_nothing(authority: Any, secure: bool) -> None:
     _, client_tls, server_tls = authority
+    """At least so many cancelled ones; in full size 20,000 requests, of which it depends on the load how many are."""
     chance = random.Random(11)
-    total, workers = (2000, 100) if not secure else (600, 30)
+    wanted, workers = (1000, 1000) if FULL and not secure else (2000, 100) if not secure else (300, 30)
+    least = 20_000 if FULL and not secure else 0
     done: list[bytes] = []
+    cancelled = made = 0
     with Loopback(echo_after([0, 0.002, 0.02]), server_tls if secure else None) as server:
         url = f"{'https' if secure else 'http'}://127.0.0.1:{server.port}/"
         await anyio.sleep(0)
@@ -138,17 +146,24 @@ async def test_requests_under_random_cancellation_leak_nothing_and_mix_nothing(a
         async with client_of(transport) as client:
 
             async def worker(number: int) -> None:
-                for i in range(total // workers):
+                nonlocal cancelled, made
+                i = 0
+                while cancelled < wanted or made < least:
+                    i, made = i + 1, made + 1
                     text = b"%d/%d " % (number, i) * chance.choice([1, 1000])
-                    with anyio.move_on_after(chance.choice([0.0005, 0.002, 0.01, 10])):
+                    with anyio.move_on_after(chance.choice([0.0005, 0.002, 0.01, 10])) as scope:
                         response = await client.post(url, content=text)
                         assert response.content == text
                         done.append(text)
+                    cancelled += scope.cancelled_caught
 
             async with anyio.create_task_group() as group:
                 for number in range(workers):
                     group.start_soon(worker, number)
-            assert total * 0.2 < len(done) < total
+            assert cancelled >= wanted
+            assert len(done) > wanted / 10
+            assert len(done) + cancelled == made >= least
+            assert len(set(done)) == len(done)
             counts = transport.statistics()
             assert counts.open == counts.idle <= workers
             for i in range(20):
@@ -187,21 +202,27 @@ async def test_a_server_that_closes_idle_connections_costs_no_request() -> None:
         assert server.connections < 20
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
-async def test_a_held_loop_fails_no_connection_that_the_kernel_has_made(authority: Any, secure: bool) -> None:
+@pytest.mark.parametrize(("secure", "seconds"), [(False, 6), (True, 2)], ids=["plain", "tls"])
+async def test_a_held_loop_fails_no_connection_that_the_kernel_has_made(
+    authority: Any, caplog: pytest.LogCaptureFixture, secure: bool, seconds: float
+) -> None:
+    """And who held it is named, once."""
     _, client_tls, server_tls = authority
     with Loopback(echo_after([0]), server_tls if secure else None) as server:
         url = f"{'https' if secure else 'http'}://127.0.0.1:{server.port}/"
         transport = Transport(ssl_context=lambda: client_tls)
-        async with client_of(transport, connect=0.5, read=0.5) as client:
+        answered = 0
+        async with open_runtime(), client_of(transport, connect=0.5, read=0.5) as client:
 
             async def call(number: int) -> None:
+                nonlocal answered
                 text = b"%d" % number
                 assert (await client.post(url, content=text)).content == text
+                answered += 1
 
             async def hold() -> None:
                 await anyio.sleep(0)
-                time.sleep(2)
+                time.sleep(seconds)
 
             async with anyio.create_task_group() as group:
                 for number in range(10):
@@ -209,6 +230,57 @@ async def test_a_held_loop_fails_no_connection_that_the_kernel_has_made(authorit
                 group.start_soon(hold)
                 for number in range(10, 20):
                     group.start_soon(call, number)
+            assert answered == 20
+            with anyio.fail_after(30):
+                while not (named := [each.getMessage() for each in caplog.records if "hold (" in each.getMessage()]):
+                    await anyio.sleep(0.02)
+    assert len(named) == 1
+    assert __file__ in named[0]
+
+
+@pytest.mark.parametrize("sent", [0, 10], ids=["no body", "part of a body"])
+async def test_a_body_that_stalls_ends_with_its_attempt(sent: int) -> None:
+    """A response that is not streamed: its head has come, and then no more of it than that."""
+    asked = 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        await next_body(reader)
+        asked += 1
+        whole = answer(json.dumps({"choices": [{"message": {"content": "never"}}]}).encode())
+        writer.write(whole[: whole.index(b"\r\n\r\n") + 4 + sent])
+        await reader.read()  # until the client closes
+
+    with Loopback(handle) as server:
+        async with open_runtime() as runtime:
+            model = get_model("openai-api/s/m", base_url=f"http://127.0.0.1:{server.port}/v1", api_key="k")
+            with anyio.fail_after(60), pytest.raises(TransientModelError, match="attempt_timeout"):
+                await model.generate("q", config=GenerateConfig(max_retries=1, attempt_timeout=1))
+            [share] = shares(runtime)
+            assert (share.limiter.used, share.limiter.waiting) == (0, 0)
+    assert asked == 2
+
+
+async def test_a_body_that_comes_slowly_is_waited_for() -> None:
+    """Byte by byte, for longer than any silence between two of them may last."""
+    asked = 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        while True:
+            await next_body(reader)
+            asked += 1
+            whole = answer(json.dumps({"choices": [{"message": {"content": "slow"}}]}).encode())
+            for index in range(len(whole)):
+                writer.write(whole[index : index + 1])
+                await asyncio.sleep(0.02)
+
+    with Loopback(handle) as server:
+        async with open_runtime():
+            model = get_model("openai-api/s/m", base_url=f"http://127.0.0.1:{server.port}/v1", api_key="k")
+            with anyio.fail_after(60):
+                assert (await model.generate("q", config=GenerateConfig(attempt_timeout=60))).completion == "slow"
+    assert asked == 1
 
 
 async def test_a_private_authority_is_trusted_by_the_environment_and_not_otherwise(
@@ -249,6 +321,27 @@ async def test_a_host_that_does_not_exist_is_named() -> None:
         model = get_model("openai-api/s/m", base_url="http://nowhere.invalid/v1", api_key="k")
         with anyio.fail_after(60), pytest.raises(ModelGivenUp, match=r"nowhere\.invalid"):
             await model.generate("q")
+
+
+@pytest.mark.parametrize("backends", [("asyncio", "trio", "asyncio"), ("trio", "asyncio", "trio")], ids="-".join)
+def test_one_model_object_serves_three_loops(tmp_path: Path, backends: tuple[str, ...]) -> None:
+    """Each evaluation has a loop of its own, and connections that an earlier one left open would belong to that."""
+    asked: list[str] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            asked.append(json.loads(await next_body(reader))["messages"][-1]["content"])
+            writer.write(answer(json.dumps({"choices": [{"message": {"content": "fine"}}]}).encode()))
+
+    with Loopback(handle) as server:
+        model = get_model("openai-api/s/m", base_url=f"http://127.0.0.1:{server.port}/v1", api_key="k")
+        for number, backend in enumerate(backends):
+            samples = [Sample(f"{number}.{each}") for each in range(3)]
+            [log] = eval(Task(samples), model, async_backend=backend, display="none", log_dir=str(tmp_path))
+            assert log.status == "success", log.error
+            assert log.samples is not None
+            assert [sample.output.completion for sample in log.samples] == ["fine"] * 3
+    assert sorted(asked) == [f"{number}.{each}" for number in range(3) for each in range(3)]
 
 
 async def test_one_model_with_a_wrong_key_ends_after_one_request_and_the_other_goes_on() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from proctor.runtime import current_runtime, open_runtime
+from proctor.runtime import current_runtime, heldloop, open_runtime
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
@@ -89,3 +89,20 @@ async def test_a_call_that_never_ends_is_named_while_it_holds_the_loop(
         logging.getLogger(logger).removeHandler(handler)
     [said] = [each.getMessage() for each in caplog.records if each.name == logger]
     assert "has held the event loop" in said
+
+
+async def test_the_engines_own_steps_are_told_at_level_info(caplog: pytest.LogCaptureFixture) -> None:
+    """A step of the engine is no fault of the user's: compiled here as if it stood in one of its files."""
+    caplog.set_level(logging.INFO, logger)
+    scope: dict[str, Callable[[float], None]] = {}
+    source = "import time\ndef step(seconds):\n    time.sleep(seconds)\n"
+    exec(compile(source, f"{heldloop.ENGINE}/invented.py", "exec"), scope)
+    async with open_runtime():
+        await anyio.sleep(0.2)
+        scope["step"](0.8)
+        with anyio.fail_after(30):
+            while not named(caplog, "step ("):
+                await anyio.sleep(0.02)
+    [record] = [each for each in caplog.records if each.name == logger and "step (" in each.getMessage()]
+    assert record.levelno == logging.INFO
+    assert "invented.py, line 3" in record.getMessage()

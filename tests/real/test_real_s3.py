@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -31,6 +32,11 @@ from proctor import Task, eval, eval_set
 from proctor.dataset import Sample, json_dataset
 from proctor.errors import LogError
 from proctor.log import (
+    EvalConfig,
+    EvalDataset,
+    EvalLog,
+    EvalSample,
+    EvalSpec,
     list_eval_logs,
     read_eval_log,
     read_eval_log_sample,
@@ -39,7 +45,7 @@ from proctor.log import (
     upload,
     write_eval_log,
 )
-from proctor.log.bucket import Bucket
+from proctor.log.bucket import PART, Bucket
 from proctor.log.places import S3Place, place_of, working_path
 from proctor.scorer import includes
 from proctor.solver import Generate, TaskState, solver
@@ -150,9 +156,11 @@ def proctor(folder: Path, *arguments: str, backend: str = "asyncio") -> subproce
     )  # fmt: skip
 
 
-def wait_for(seen: Any, what: str) -> None:
+def wait_for(seen: Any, what: str, running: Any = lambda: True) -> None:
+    """Wait until something is seen; what does it must still be running."""
     end = time.monotonic() + HANG
     while not seen():
+        assert running(), f"it has ended, and this was not seen: {what}"
         assert time.monotonic() < end, f"not seen: {what}"
         time.sleep(0.02)
 
@@ -226,7 +234,7 @@ def test_a_missing_bucket_is_told_before_anything_runs(server: Server, tmp_path:
 def test_an_outage_in_the_middle_is_survived(
     server: Server, tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name, value in {"CADENCE": 0.1, "AGAIN": 0.1, "AGAIN_MOST": 0.3}.items():
+    for name, value in {"CADENCE": 0.1, "AGAIN": 0.1, "AGAIN_MOST": 0.3, "PATIENCE": 60.0}.items():
         monkeypatch.setattr(upload, name, value)
     reached, go = threading.Event(), threading.Event()
 
@@ -248,12 +256,12 @@ def test_an_outage_in_the_middle_is_survived(
     said = caplog.text
     thread.start()
     try:
-        wait_for(reached.is_set, "the sample that is held")
+        wait_for(reached.is_set, "the sample that is held", thread.is_alive)
         server.stop()
-        wait_for(lambda: "cannot be reached" in caplog.text, "the warning")
+        wait_for(lambda: "cannot be reached" in caplog.text, "the warning", thread.is_alive)
         assert str(tmp_path / "work") in caplog.text
         server.start()
-        wait_for(lambda: "is uploaded again" in caplog.text, "the storage is back")
+        wait_for(lambda: "is uploaded again" in caplog.text, "the storage is back", thread.is_alive)
         [info] = list_eval_logs(FOLDER)
         assert read_eval_log(info).status == "started"
         go.set()
@@ -370,7 +378,7 @@ def test_ctrl_c_does_not_wait_for_a_storage_that_hangs(server: Server, tmp_path:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     try:
-        wait_for((tmp_path / "waiting").exists, "the sample that waits")
+        wait_for((tmp_path / "waiting").exists, "the sample that waits", lambda: run.poll() is None)
         assert server.process is not None
         server.process.send_signal(signal.SIGSTOP)
         run.send_signal(signal.SIGINT)
@@ -423,6 +431,16 @@ def test_a_set_goes_on_in_what_the_bucket_has_on_any_machine(server: Server, tmp
     assert done
     assert not asked
     assert local_files(tmp_path / "work") == []
+
+
+def test_a_large_log_goes_in_parts(server: Server, tmp_path: Path) -> None:
+    chance = random.Random(5)
+    many = [EvalSample(id=n, epoch=1, input=chance.randbytes(500_000).hex(), target="t") for n in range(24)]
+    spec = EvalSpec(created="2030-01-01", task="large", model="m", dataset=EvalDataset(), config=EvalConfig())
+    write_eval_log(EvalLog(status="success", eval=spec, samples=many), f"{FOLDER}/large.eval")
+    [info] = list_eval_logs(FOLDER)
+    assert info.size > PART
+    assert (info.task, read_eval_log_sample(info, 17).input) == ("large", many[17].input)
 
 
 def test_whole_logs_and_datasets(server: Server, tmp_path: Path) -> None:

@@ -126,15 +126,17 @@ def recover(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Mend the log itself.")] = False,
 ) -> None:
-    """Make a log whole again after a crash, from itself and the .wal beside it; its status stays "started"."""
+    """Make a log whole again after a crash, from itself and what is beside it; its status stays "started"."""
     from proctor.log import read_eval_log_sample_summaries, recover_eval_log
 
     if overwrite and output is not None:
         raise OptionError("--overwrite and --output contradict each other; give one of them")
     made = recover_eval_log(path, output, overwrite)
-    count = len(read_eval_log_sample_summaries(made.location))
+    found = read_eval_log_sample_summaries(made.location)
+    cut = sum(1 for sample in found if (sample.error or "").startswith("CancelledError("))
     place = printable(made.location)
-    show(f"{place}: {count} samples; to run what is missing: proctor retry {place}")
+    running = f" ({cut} of them cut short)" if cut else ""
+    show(f"{place}: {len(found)} samples{running}; to run what is missing: proctor retry {place}")
 
 
 @app.command()

@@ -31,9 +31,12 @@ def lines(report: PlanReport) -> Iterator[str]:
         f"{'any number' if allowed is None else f'{allowed:,}'}"
     )
     for quota in report.quotas:
+        what = f"{plural(quota.calls, 'call')} (one a sample)"
+        if quota.tokens is not None:
+            what += f" with about {quota.tokens:,} tokens of input"
         yield (
-            f"{printable(quota.model)}: {plural(quota.calls, 'call')} (one a sample) at {quota.per_minute:g} a minute "
-            f"take at least {duration(quota.seconds)}"
+            f"{printable(quota.model)}: {what} at {quota.per_minute:g} {'' if quota.tokens is None else 'tokens '}"
+            f"a minute take at least {duration(quota.seconds)}"
         )
     if report.seconds is not None:
         yield f"shortest possible time: {duration(report.seconds)}"

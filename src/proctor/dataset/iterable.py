@@ -68,9 +68,12 @@ class IterableSource(Source):
             return
         if isinstance(self._kept, Pages):
             self._kept.lower(budget)
-            return
+        else:
+            self._page(self._kept, budget)
+
+    def _page(self, kept: list[Sample], budget: int) -> None:
         pages = sample_pages(budget)
-        for sample in self._kept:
+        for sample in kept:
             pages.append(sample)
         self._kept = pages
 
@@ -119,6 +122,13 @@ class IterableSource(Source):
             assert self._run is not None
             return await take_pages(self._kept, rows, self._run)
         return [self._kept[rows[0]]]
+
+    def bound(self, budget: int | None) -> bool:
+        if isinstance(self._kept, Pages):
+            self._kept.bound(budget)
+        elif budget is not None:
+            self._page(self._kept, budget)
+        return True
 
     async def aclose(self) -> None:
         """End a run's use. A generator that waits in the loop is closed with its last user: it cannot outlive it."""

@@ -113,9 +113,13 @@ class Pages(Generic[T]):
         self._bytes.close()
 
     def lower(self, budget: int) -> None:
-        """Hold no more than this from the next row on."""
+        """Hold no more than this from the next row on, and no more than before."""
         if self.budget is None or budget < self.budget:
-            self.budget = self._bytes.budget = budget
+            self.bound(budget)
+
+    def bound(self, budget: int | None) -> None:
+        """Hold no more than this from the next row on; None is no bound."""
+        self.budget = self._bytes.budget = budget
 
     def _span(self, row: int) -> tuple[int, int]:
         return self._ends[row - 1] if row else 0, self._ends[row]

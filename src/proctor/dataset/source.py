@@ -97,6 +97,10 @@ class Source(abc.ABC):
     async def take(self, rows: Sequence[int]) -> list[Sample]:
         """The samples of the first of these rows, at least of one; all have been read."""
 
+    def bound(self, budget: int | None) -> bool:
+        """Hold no more bytes than this from the next row on; whether it holds what it read under a budget."""
+        return False
+
     async def aclose(self) -> None:  # noqa: B027  # a list needs no end
         """Nothing is taken from it any more."""
 
@@ -170,6 +174,10 @@ class FileSource(Source):
 
     async def take(self, rows: Sequence[int]) -> list[Sample]:
         return await take_pages(self.pages, rows, self.run)
+
+    def bound(self, budget: int | None) -> bool:
+        self.pages.bound(budget)
+        return True
 
     async def aclose(self) -> None:
         await self.run(self._close)

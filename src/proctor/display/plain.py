@@ -18,6 +18,7 @@ FIRST_PROGRESS: Final = 5.0
 LONGEST_PAUSE: Final = 60.0
 """Seconds between two reports of progress, at least and at most; a long run reports about every 5 % of its time."""
 TASKS_SHOWN: Final = 6
+LIMITERS_SHOWN: Final = 12
 
 
 async def show(view: RunView) -> None:
@@ -132,11 +133,13 @@ def progress(task: TaskStatus) -> str:
 def overall(status: RunStatus) -> str:
     """Tasks, limits, tokens and retries in one line."""
     parts = [f"{status.tasks_ended}/{plural(len(status.tasks), 'task')} ended"] if len(status.tasks) > 1 else []
-    for limiter in status.limiters[:TASKS_SHOWN]:
+    for limiter in status.limiters[:LIMITERS_SHOWN]:
         limit = "" if limiter.limit is None else f"/{limiter.limit}"
         waiting = f" (+{limiter.waiting} waiting)" if limiter.waiting else ""
         note = f" ({printable(limiter.note)})" if limiter.note else ""
         parts.append(f"{printable(limiter.name)} {limiter.used}{limit}{waiting}{note}")
+    if len(status.limiters) > LIMITERS_SHOWN:
+        parts.append(f"{plural(len(status.limiters) - LIMITERS_SHOWN, 'limit')} more")
     if status.tokens:
         parts.append(f"{count(status.tokens)} tokens")
     if status.retries:

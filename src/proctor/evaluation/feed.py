@@ -102,6 +102,10 @@ class Feed:
         self._choice.check_any(self.source.ids)
         self._choice.check_start(self.source.count)
 
+    def bound(self, budget: int | None) -> bool:
+        """Hold no more than this from the next row on; whether the dataset is one that is not in memory anyway."""
+        return self._opened and self.source.bound(share_of(self.dataset, budget))
+
     async def close(self) -> None:
         """Let go of the dataset, whether opening it succeeded or not; nothing is sent any more."""
         if not self._opened:
@@ -189,9 +193,20 @@ class Feed:
         self.known(self.total)
 
 
-def budget_of(options: EvalOptions) -> int | None:
-    """Bytes of samples that a run may hold of a dataset that is not in memory already; None is no bound."""
-    return None if options.max_dataset_memory is None else options.max_dataset_memory * MB
+def budget_of(options: EvalOptions, changed: int | None = None) -> int | None:
+    """Bytes of samples that a run may hold of a dataset that is not in memory already; None is no bound.
+
+    Args:
+        changed: the megabytes that were set while it runs.
+    """
+    megabytes = options.max_dataset_memory if changed is None else changed
+    return None if megabytes is None else megabytes * MB
+
+
+def share_of(dataset: Dataset, budget: int | None) -> int | None:
+    """What of a budget is for the rows that were read: what is shuffled is held on the way, beside them."""
+    halved = budget is not None and isinstance(dataset, StreamedDataset) and dataset.holds_all
+    return budget // 2 if halved and budget is not None else budget
 
 
 async def open_source(dataset: Dataset, budget: int | None, run: RunInThread) -> Source:
@@ -204,8 +219,7 @@ async def open_source(dataset: Dataset, budget: int | None, run: RunInThread) ->
         DatasetError: two samples of a dataset that is in memory have one id.
     """
     if isinstance(dataset, StreamedDataset) and not dataset.in_memory:
-        # What is shuffled is held on the way, beside what was read.
-        share = budget if budget is None or not dataset.holds_all else budget // 2
+        share = share_of(dataset, budget)
         return FileSource(source_of(dataset), dataset.stream(share), share, run)
     if isinstance(dataset, IterableDataset) and not dataset.in_memory:
         dataset.source.open(budget, run)
@@ -215,8 +229,13 @@ async def open_source(dataset: Dataset, budget: int | None, run: RunInThread) ->
     return MemorySource.of(dataset)  # what it reads from may belong to the thread that made it
 
 
-async def count_samples(dataset: Dataset, options: EvalOptions, run: RunInThread) -> int:
+async def count_samples(
+    dataset: Dataset, options: EvalOptions, run: RunInThread, look: Callable[[Sample], object] | None = None
+) -> int:
     """How many samples a run evaluates, in one epoch; it reads the dataset as far as needed.
+
+    Args:
+        look: called with each of them.
 
     Raises:
         UsageError: the dataset cannot be read, or an option does not fit it.
@@ -227,6 +246,11 @@ async def count_samples(dataset: Dataset, options: EvalOptions, run: RunInThread
         while feed.total is None:
             await feed.source.reach(feed.source.count)
             feed._tell()
+        index = 0
+        while look is not None and (rows := await feed._next(index)):
+            for sample in await feed.source.take(rows):
+                look(sample)
+                index += 1
         return feed.total
     finally:
         with anyio.move_on_after(CLEANUP, shield=True):

@@ -12,6 +12,7 @@ from proctor.dataset import MemoryDataset
 from proctor.errors import OptionError
 from proctor.evaluation.effective import sample_slots, task_slots
 from proctor.evaluation.plan import PlannedRun
+from proctor.evaluation.sandboxing import sandbox_kinds
 from proctor.model import Model
 from proctor.runtime import Runtime
 from proctor.runtime.cpus import cpus
@@ -76,13 +77,13 @@ def descriptors_needed(plan: Sequence[PlannedRun], total_samples: int | None) ->
     """Open files and sockets that a plan can come to, when each sample makes one call at a time."""
     at_once: int = task_slots(plan).value
     evaluated = _largest(at_once, (use.busy for use in uses(plan, total_samples) if use.connected))
-    samples = _largest(at_once, map(_filled, plan))
+    samples = min(_largest(at_once, map(_filled, plan)), sys.maxsize if total_samples is None else total_samples)
     others = {
         (str(model), model.base_url): min(at_first(model), samples)
         for model in _playing(plan)
         if model.base_url is not None
     }
-    return OWN + EACH_TASK * min(at_once, len(plan)) + evaluated + sum(others.values()) + _commands(plan)
+    return OWN + EACH_TASK * min(at_once, len(plan)) + evaluated + sum(others.values()) + _commands(plan, samples)
 
 
 def at_first(model: Model) -> int:
@@ -128,11 +129,15 @@ def _largest(count: int, numbers: Iterable[int]) -> int:
     return sum(sorted(numbers, reverse=True)[:count])
 
 
-def _commands(plan: Sequence[PlannedRun]) -> int:
-    """Descriptors of the commands that sandboxes run at once, as far as they run on this machine."""
-    if all(run.options.sandbox is None for run in plan):
+def _commands(plan: Sequence[PlannedRun], samples: int) -> int:
+    """Descriptors of the commands that run at once on this machine, when each sample runs one at a time.
+
+    They are those of sandboxes; and whoever says how many commands may run has solvers that run some.
+    """
+    said = plan[0].options.max_subprocesses if plan else None
+    if said is None and not any(sandbox_kinds(run) for run in plan):
         return 0
-    return EACH_COMMAND * (plan[0].options.max_subprocesses or cpus())
+    return EACH_COMMAND * min(said or cpus(), samples)
 
 
 def make_room(plan: Sequence[PlannedRun], runtime: Runtime) -> Descriptors:
@@ -153,5 +158,6 @@ def unfit(needed: int, limits: Descriptors | None = None) -> str:
     limits = limits or descriptors()
     return (
         f"the plan can need {needed:,} open files and connections at once, and this process may have at most "
-        f"{limits.hard:,}: lower max_connections, max_tasks or max_samples, or raise the system's limit (ulimit -Hn)"
+        f"{limits.hard:,}: lower max_connections, max_tasks, max_samples or max_subprocesses, or raise the system's "
+        "limit (ulimit -Hn)"
     )

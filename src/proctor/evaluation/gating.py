@@ -11,7 +11,7 @@ that passed one gate and waits at the next one would keep the first from everybo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, Final
 
@@ -42,6 +42,7 @@ class TaskPace:
     group: str
     open: bool
     began: float = field(factory=anyio.current_time, init=False)
+    _models: set[str] = field(factory=set, init=False)
     _ended: int = field(default=0, init=False)
     _called: Counter[str] = field(factory=Counter, init=False)
     _watched: set[str] = field(factory=set, init=False)
@@ -62,10 +63,12 @@ class TaskPace:
 
     def ended(self, models: Iterable[str]) -> None:
         """A sample that called these models has ended."""
+        called = list(models)
+        self._models.update(called)
         if self.open:
             return
         self._ended += 1
-        self._called.update(list(models))
+        self._called.update(called)
         watched = {name for name, count in self._called.items() if 2 * count >= self._ended} - {self.share.name}
         if watched != self._watched:
             self._watch(watched)
@@ -90,6 +93,11 @@ class TaskPace:
     def history(self) -> list[dict[str, Any]]:
         """The changes of the number of calls that may be in flight while the task ran, as a log keeps them."""
         return limit_history(self.share, self.began)
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """What pacing decided meanwhile for all models that the task called: rates, windows, pauses and probes."""
+        names = {self.share.name, *self._models}
+        return [each for share in shares(self.runtime) if share.name in names for each in decided(share, self.began)]
 
     def _watch(self, names: set[str]) -> None:
         for other in self._others:
@@ -133,6 +141,23 @@ def limit_history(share: ModelShare, since: float) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def decided(share: ModelShare, since: float) -> Iterator[dict[str, Any]]:
+    """The decisions of a model's pacer since then, as a log keeps them (times are seconds since 1970)."""
+    offset = utc_now().timestamp() - anyio.current_time()
+    for decision in share.admission.pacer.history():
+        if decision.time >= since:
+            found = {
+                "timestamp": decision.time + offset,
+                "model": share.name,
+                "kind": decision.kind,
+                "value": decision.value,
+                "reason": decision.reason,
+            }
+            if decision.dimension is not None:
+                found["dimension"] = decision.dimension.value
+            yield found
 
 
 @define(eq=False)

@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import asdict, frozen, has
 
+from proctor.dataset import Sample
 from proctor.evaluation.api import eval
 from proctor.evaluation.call import EvalCall
 from proctor.evaluation.effective import (
@@ -25,6 +26,7 @@ from proctor.evaluation.plan import PlannedRun, Tasks, task_label
 from proctor.evaluation.said import Said
 from proctor.evaluation.sandboxing import sandbox_limits, sandbox_warnings
 from proctor.model.config import AdaptiveConcurrency
+from proctor.model.turn import CHARACTERS_A_TOKEN, tokens_of
 from proctor.runtime import Runtime, backend
 from proctor.runtime.descriptors import UNLIMITED, descriptors
 from proctor.runtime.settings import BUILT_IN
@@ -38,6 +40,7 @@ class RunReport:
         number: its place, from 1.
         varied: the fields of the configuration that the plan varies, with this run's values.
         samples: of the dataset that will run; epochs: how often each; limits: all that hold for it.
+        tokens: of the inputs of all its samples, estimated; 0 where no quota asks for it.
     """
 
     number: int
@@ -47,6 +50,7 @@ class RunReport:
     samples: int
     epochs: int
     limits: tuple[Effective, ...]
+    tokens: int = 0
 
     @property
     def total(self) -> int:
@@ -60,12 +64,14 @@ class Quota:
 
     Attributes:
         calls: of the model, one for each sample. seconds: at least.
+        tokens: of the inputs, by their length, where the quota is one of tokens; what is answered comes on top.
     """
 
     model: str
     per_minute: float
     calls: int
     seconds: float
+    tokens: int | None = None
 
 
 @frozen(kw_only=True)
@@ -142,7 +148,10 @@ async def report(plan: Sequence[PlannedRun], runtime: Runtime, said: Said) -> Pl
     """
     runs = tuple([await _run(number, run, plan, runtime) for number, run in enumerate(plan, 1)])
     at_once, quotas = task_slots(plan), tuple(_quotas(plan, runs))
-    took = [quota.seconds for quota in quotas]
+    slowest: dict[str, float] = {}
+    for quota in quotas:
+        slowest[quota.model] = max(quota.seconds, slowest.get(quota.model, 0.0))
+    took = list(slowest.values())
     total_samples = runtime.shared["max_total_samples"].value
     needed, allowed = descriptors_needed(plan, total_samples), descriptors()
     warnings = [*_unsaturated(plan, total_samples), *sandbox_warnings(plan, runtime)]
@@ -163,27 +172,36 @@ async def report(plan: Sequence[PlannedRun], runtime: Runtime, said: Said) -> Pl
 
 
 async def _run(number: int, run: PlannedRun, plan: Sequence[PlannedRun], runtime: Runtime) -> RunReport:
+    tokens, epochs = [0], run.options.epochs.epochs if run.options.epochs else 1
+
+    def look(sample: Sample) -> None:
+        said = sample.input
+        tokens[0] += len(said) // CHARACTERS_A_TOKEN if isinstance(said, str) else tokens_of(said)
+
+    looks = look if run.options.tokens_per_minute else None
+    samples = await count_samples(run.task.dataset, run.options, runtime.to_thread, looks)
     return RunReport(
         number=number,
         task=task_label(run.task),
         model=str(run.model),
         varied=run.varied,
-        samples=await count_samples(run.task.dataset, run.options, runtime.to_thread),
-        epochs=run.options.epochs.epochs if run.options.epochs else 1,
+        samples=samples,
+        epochs=epochs,
+        tokens=tokens[0] * epochs,
         limits=(*run_limits(run), *sandbox_limits(run, plan, runtime)),
     )
 
 
 def _quotas(plan: Sequence[PlannedRun], runs: Sequence[RunReport]) -> list[Quota]:
-    calls: dict[str, int] = {}
-    for run in runs:
-        calls[run.model] = calls.get(run.model, 0) + run.total
-    rate = plan[0].options.requests_per_minute if plan else None
-    if not rate:
-        return []
-    return [
-        Quota(model=model, per_minute=rate, calls=count, seconds=60 * count / rate) for model, count in calls.items()
-    ]
+    found: list[Quota] = []
+    for model in dict.fromkeys(run.model for run in runs):
+        calls = sum(run.total for run in runs if run.model == model)
+        tokens = sum(run.tokens for run in runs if run.model == model)
+        if rate := plan[0].options.requests_per_minute:
+            found.append(Quota(model=model, per_minute=rate, calls=calls, seconds=60 * calls / rate))
+        if rate := plan[0].options.tokens_per_minute:
+            found.append(Quota(model=model, per_minute=rate, calls=calls, seconds=60 * tokens / rate, tokens=tokens))
+    return found
 
 
 def _unsaturated(plan: Sequence[PlannedRun], total_samples: int | None) -> list[str]:

@@ -27,10 +27,10 @@ from proctor.evaluation.sink import OpenLog
 from proctor.evaluation.taskrun import TaskRun
 from proctor.evaluation.view import RunView, TaskView
 from proctor.log.convert import export_json
+from proctor.log.logger_events import log_to_transcripts
 from proctor.log.places import S3Place, place_of, working_path
 from proctor.log.records import EvalLog, EvalRevision, EvalSample, EvalStatus
 from proctor.log.stored import StoredSamples
-from proctor.log.logger_events import log_to_transcripts
 from proctor.log.upload import open_log
 from proctor.model import ModelUsage
 from proctor.model.cost import Prices, model_prices
@@ -171,26 +171,26 @@ class RunActor:
         self.runtime.hurry(HURRIED)
         hurry_children(self.runtime)
 
-    def set_limit(self, option: str, value: int | None, *, task: str | None, model: str | None) -> int:
+    def set_limit(self, option: str, value: float | None, *, task: str | None, model: str | None) -> int:
         """Change a limit of this run or of its tasks while they run (`Runtime.set_limit`)."""
+        number = None if value is None else int(value)
         if option == "max_tasks":
             if task is not None or model is not None:
                 return 0
-            self.limiter.resize(task_slots(self.plan).value if value is None else value)
+            self.limiter.resize(task_slots(self.plan).value if number is None else number)
             return 1
         changed = 0
         for unit in self._units:
             fits = task in {None, unit.view.name, task_label(unit.plan.task)} and model in {None, unit.view.model}
             if fits and not unit.view.ended:
-                unit.set_limit(option, value)
-                changed += 1
+                changed += unit.set_limit(option, number)
         # The connections are their model's; its tasks only follow with their samples.
-        return changed if option == "max_samples" else 0
+        return changed if option in {"max_samples", "max_dataset_memory"} else 0
 
     def limiters(self) -> list[LimiterStatistics]:
-        """Statistics of the limiters that matter to this run."""
+        """Statistics of the limiters that matter to this run: those of all tasks, then the slots of each."""
         tasks = [unit.slots for unit in self._units if unit.slots is not None and not unit.view.ended]
-        return [each.statistics() for each in (self.limiter, *tasks, *self.runtime.limiters())]
+        return [each.statistics() for each in (self.limiter, *self.runtime.limiters(), *tasks)]
 
     async def _slot(self, waiting: list[TaskRun], *, task_status: Any) -> None:
         """Wait for a place; only then choose the run: the one whose model is least busy, ties in plan order."""

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from proctor.dataset import MemoryDataset
 from proctor.dataset.sample import as_sandbox
 from proctor.errors import OptionError
-from proctor.evaluation.effective import PROVIDER, Effective, connections, sample_slots
+from proctor.evaluation.effective import PROVIDER, Effective, connections, task_slots
 from proctor.evaluation.ending import CLEANUP, LOG_RESERVE, Ending
 from proctor.evaluation.plan import PlannedRun, task_label
 from proctor.log.spec import SandboxEnvironmentSpec
@@ -96,17 +97,27 @@ def logged_sandbox(spec: SandboxEnvironmentSpec | None) -> SandboxEnvironmentSpe
 # What `proctor plan` says
 
 
+def sandbox_kinds(run: PlannedRun) -> list[str]:
+    """The types of a run's sandboxes: the task's, else those of its samples, where these are in memory."""
+    if run.options.sandbox is not None:
+        return [run.options.sandbox.type]
+    dataset = run.task.dataset
+    if not getattr(dataset, "in_memory", isinstance(dataset, MemoryDataset)):
+        return []
+    return list(dict.fromkeys(sample.sandbox.type for sample in dataset if sample.sandbox is not None))
+
+
 def sandbox_limits(run: PlannedRun, plan: Sequence[PlannedRun], runtime: Runtime) -> Iterator[Effective]:
-    """The type of a run's sandbox and how many may live; nothing for a plan without sandboxes."""
-    if all(each.options.sandbox is None for each in plan):
+    """The types of a run's sandboxes and how many may live; nothing for a plan without sandboxes."""
+    if not any(map(sandbox_kinds, plan)):
         return
-    spec = run.options.sandbox
-    source = run.sources.get("sandbox", BUILT_IN)
-    yield Effective("sandbox", None if spec is None else spec.type, source)
-    if spec is None:
+    kinds = sandbox_kinds(run)
+    source = run.sources.get("sandbox", BUILT_IN if run.options.sandbox or not kinds else "samples")
+    yield Effective("sandbox", ", ".join(kinds) or None, source)
+    if not kinds:
         yield Effective("sandboxes at once", None)
-    else:
-        yield live_limit(spec.type, runtime)
+    for kind in kinds[:1]:  # max_sandboxes holds for each type; without it each has a number of its own
+        yield live_limit(kind, runtime)
 
 
 def live_limit(kind: str, runtime: Runtime) -> Effective:
@@ -118,25 +129,29 @@ def live_limit(kind: str, runtime: Runtime) -> Effective:
 
 
 def sandbox_warnings(plan: Sequence[PlannedRun], runtime: Runtime) -> list[str]:
-    """What of a plan its sandboxes do not allow."""
-    said: dict[str, None] = {}
+    """What of a plan its sandboxes do not allow: samples of all tasks that run at once share those of a type."""
+    at_once: int = task_slots(plan).value
+    by_kind: dict[str, list[PlannedRun]] = {}
     for run in plan:
-        if (spec := run.options.sandbox) is None:
-            continue
-        limit, slots = live_limit(spec.type, runtime), sample_slots(run).value
+        for kind in sandbox_kinds(run):
+            by_kind.setdefault(kind, []).append(run)
+    said: dict[str, None] = {}
+    for kind, runs in by_kind.items():
+        limit = live_limit(kind, runtime)
         if limit.value is None:
             continue
-        if run.options.max_samples is not None and limit.value < slots:
-            said[
-                f"{spec.type}: at most {limit.value} sandboxes live at once (max_sandboxes, {limit.source}), so that "
-                f"max_samples {slots} cannot be reached; raise max_sandboxes or lower max_samples"
-            ] = None
-        elif limit.value < connections(run).value and run.model.config.max_connections is not None:
-            said[
-                f"{spec.type}: at most {limit.value} sandboxes live at once (max_sandboxes, {limit.source}), so that "
-                f"{connections(run).value} connections of {run.model} cannot all be used, unless a sample makes "
-                "several calls at once; raise max_sandboxes or lower max_connections"
-            ] = None
+        begins = f"{kind}: at most {limit.value} sandboxes live at once (max_sandboxes, {limit.source}), so that "
+        slots = sum(sorted((run.options.max_samples or 0 for run in runs), reverse=True)[:at_once])
+        if limit.value < slots:
+            of = f" of {min(at_once, len(runs))} tasks at once" if min(at_once, len(runs)) > 1 else ""
+            said[f"{begins}max_samples {slots}{of} cannot be reached; raise max_sandboxes or lower max_samples"] = None
+            continue
+        for run in runs:
+            if run.model.config.max_connections is not None and limit.value < connections(run).value:
+                said[
+                    f"{begins}{connections(run).value} connections of {run.model} cannot all be used, unless a sample "
+                    "makes several calls at once; raise max_sandboxes or lower max_connections"
+                ] = None
     return list(said)
 
 
@@ -148,6 +163,7 @@ __all__ = [
     "logged_sandbox",
     "read_sandbox",
     "sandbox_block",
+    "sandbox_kinds",
     "sandbox_limits",
     "sandbox_warnings",
     "task_sandboxes",

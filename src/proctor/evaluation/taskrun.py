@@ -82,6 +82,7 @@ class TaskRun:
     _next: SampleRun | None = field(default=None, init=False)
     """The sample that waits for its slot."""
     _set: dict[str, int | None] = field(factory=dict, init=False)
+    _rows: Feed | None = field(default=None, init=False)
     _samples_over: bool = field(default=False, init=False)
     _failed_at: str = field(default="", init=False)
     _unjudged: tuple[BaseException, int | str] | None = field(default=None, init=False)
@@ -121,8 +122,9 @@ class TaskRun:
         """
         options = self.plan.options
         epochs = options.epochs.epochs if options.epochs else 1
-        budget, in_thread = budget_of(options), self.runtime.to_thread
-        feed = Feed(self.plan.task.dataset, options, epochs, budget, in_thread, self._planned)
+        self._rows = feed = Feed(
+            self.plan.task.dataset, options, epochs, self._budget(), self.runtime.to_thread, self._planned
+        )
         opening = self._scope = anyio.CancelScope()
         try:
             with opening:
@@ -201,11 +203,9 @@ class TaskRun:
     async def _logged(self, writer: LogSink, feed: Feed, scorers: dict[str, Any]) -> EvalLog:
         """Run the samples and finish the log, whatever stops them."""
         outer: BaseException | None = None
+        self._journal = self._journal_for(writer)
         async with anyio.create_task_group() as own:
             own.start_soon(self._acknowledge, writer.acknowledgements)
-            self._journal = self._journal_for(writer)
-            if self._journal is not None:
-                own.start_soon(self._journal.work)
             try:
                 await self._run_samples(writer, feed, scorers)
             except BaseException as error:
@@ -235,6 +235,8 @@ class TaskRun:
         deliver = self._deliver_to(writer)
         async with anyio.create_task_group() as outside:
             outside.start_soon(self._watch)
+            if self._journal is not None:
+                outside.start_soon(self._journal.work)
             async with anyio.create_task_group() as nursery:
                 self._scope = nursery.cancel_scope
                 if self._stopped is not None:
@@ -301,11 +303,20 @@ class TaskRun:
             journal=self._journal,
         )
 
-    def set_limit(self, option: str, value: int | None) -> None:
-        """Change how many of its samples run at once, or the connections of its model by which that goes."""
+    def set_limit(self, option: str, value: int | None) -> bool:
+        """Change how many of its samples run at once, the connections of its model by which that goes, or its memory.
+
+        Returns:
+            Whether it has such a limit.
+        """
         self._set[option] = value
         if self.slots is not None:
             self.slots.resize(self._max_samples())
+        return option != "max_dataset_memory" or self._rows is None or self._rows.bound(self._budget())
+
+    def _budget(self) -> int | None:
+        """Bytes of its dataset that may be held: what was set while it runs, what was asked for."""
+        return budget_of(self.plan.options, self._set.get("max_dataset_memory"))
 
     def _max_samples(self) -> int:
         """Slots of this task: what was set while it runs, what was asked for, what goes with the connections."""
@@ -440,6 +451,7 @@ class TaskRun:
             role_usage=self.role_usage,
             connection_limit_history=self.pace.history(),
         )
+        log.pacing = self.pace.decisions()
         await writer.finish(log, reductions=log.reductions, without=without)
         if self._journal is not None:
             await self._journal.close()

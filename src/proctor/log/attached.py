@@ -9,7 +9,7 @@ from proctor.log.encode import to_builtins
 from proctor.log.events import ModelEvent
 from proctor.log.resolve import Resolve, prepared, resolved_value
 from proctor.log.samples import EvalSample
-from proctor.log.sharing import SharedList
+from proctor.log.sharing import WORTHWHILE, SharedList
 from proctor.model.messages import ChatMessage
 
 
@@ -48,7 +48,8 @@ def read_sample(content: dict[str, Any], resolve: Resolve = False, exclude: set[
     return sample
 
 
-def _shared(pool: list[Any], refs: Any) -> SharedList[Any]:
+def _shared(pool: list[Any], refs: Any) -> SharedList[Any] | list[Any]:
     """Part of a pool; references beyond its end, of a damaged record, are left out."""
     ranges = [(start, min(end, len(pool))) for start, end in refs]
-    return SharedList(pool, [(start, end) for start, end in ranges if start < end])
+    shared = SharedList(pool, [(start, end) for start, end in ranges if start < end])
+    return shared if len(shared) >= WORTHWHILE else shared.tolist()

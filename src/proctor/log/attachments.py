@@ -106,7 +106,7 @@ class Attachments:
     def _sample_init(self, event: Any) -> None:
         sample = event.sample
         if isinstance(sample, msgspec.Struct):
-            said = getattr(sample, "input", None)
+            said: Any = getattr(sample, "input", None)
             if said.__class__ is str:
                 sample.input = self.text(said)  # type: ignore[attr-defined]
             elif said.__class__ is list:
@@ -123,7 +123,7 @@ class Attachments:
     def _content(self, message: Any, text: Swap, data: Swap) -> None:
         if not isinstance(message, msgspec.Struct):
             return
-        content = getattr(message, "content", None)
+        content: Any = getattr(message, "content", None)
         if content.__class__ is str:
             message.content = text(content)  # type: ignore[attr-defined]
         elif content.__class__ is list:

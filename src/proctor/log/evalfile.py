@@ -42,6 +42,7 @@ SUMMARIES: Final = "summaries.json"
 REDUCTIONS: Final = "reductions.json"
 JOURNAL: Final = "_journal/summaries/"
 DIGESTS: Final = "_proctor/digests/"
+PACING: Final = "_proctor/pacing.json"
 FINAL: Final = frozenset({HEADER, SUMMARIES, REDUCTIONS})
 
 WAL: Final = struct.Struct("<8sQL")

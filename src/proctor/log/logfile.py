@@ -20,7 +20,7 @@ from proctor.log.archive import Member
 from proctor.log.attached import read_sample
 from proctor.log.build import build
 from proctor.log.encode import decode
-from proctor.log.evalfile import HEADER, REDUCTIONS, START, SUMMARIES
+from proctor.log.evalfile import HEADER, PACING, REDUCTIONS, START, SUMMARIES
 from proctor.log.places import Place
 from proctor.log.records import EvalLog, EvalSample, EvalSampleReductions, EvalSampleSummary
 from proctor.log.resolve import Resolve
@@ -168,6 +168,8 @@ class LogFile:
             made = log_from(self.json(HEADER), self.name)
             if made.results is not None and REDUCTIONS in self.members:
                 made.reductions = [build(item, EvalSampleReductions) for item in self.json(REDUCTIONS)]
+            if PACING in self.members:
+                made.pacing = self.json(PACING)
             return made
         if START not in self.members:
             raise LogError(f"{self.name}: this is no log: it has neither {HEADER} nor {START}")

@@ -61,6 +61,8 @@ class EvalLog(Portable):
         status: started, success, cancelled or error. results: None until it is finished.
         samples, reductions: None when only the header was read.
         location: the path it was read from or written to; etag: of a stored object. Neither is written.
+        pacing: what pacing decided for its models, each with time, model, kind, value and reason; kept in a member of
+            its own (``_proctor/pacing.json``), so that only logs in that format have it.
     """
 
     version: int = 2
@@ -79,6 +81,7 @@ class EvalLog(Portable):
     reductions: list[EvalSampleReductions] | None = None
     location: str = field(default="", metadata={"written": False})
     etag: str | None = field(default=None, metadata={"written": False})
+    pacing: list[dict[str, Any]] | None = field(default=None, metadata={"written": False})
 
 
 __all__ = [

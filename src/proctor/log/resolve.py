@@ -16,9 +16,7 @@ Json: TypeAlias = dict[str, Any]
 Resolve: TypeAlias = bool | Literal["full", "core"]
 
 
-def prepared(
-    sample: Json, resolve: Resolve = False, exclude: set[str] | None = None, *, pooled: bool = False
-) -> Json:
+def prepared(sample: Json, resolve: Resolve = False, exclude: set[str] | None = None, *, pooled: bool = False) -> Json:
     """A sample's record with its references replaced by what they refer to.
 
     Args:

@@ -32,12 +32,15 @@ from proctor.log.logfile import Bytes
 from proctor.log.pools import Pool
 from proctor.log.records import EvalError, EvalSample
 from proctor.log.sample_json import encode_record
-from proctor.log.storage import LocalStorage, Storage
+from proctor.log.storage import File, LocalStorage, Storage
 
 HEAD: Final = "sample.json"
 EVENTS: Final = "events/"
 GROWING: Final = ("model_usage", "role_usage", "completed_at", "total_time", "working_time", "turn_count")
 """Fields of the record that change while a sample runs, and are journalled with its events."""
+
+AT_ONCE: Final = 50
+"""Events that one call of the encoder has: it keeps the interpreter to itself."""
 
 ENDED: Final = "CancelledError('the run ended before the sample did')"
 
@@ -90,20 +93,32 @@ class SampleJournal:
         news = events[self.seen :]
         if not done and not news:
             return
-        members = [] if self._size else [(HEAD, encode(evolve(record, events=[], messages=[], events_data=None)))]
-        members.append((f"{EVENTS}{self._number}.json", self._encoded(record, done + news)))
-        data = b""
-        for name, content in members:
-            data += self._packer.record(name, (content,), self._size + len(data))[0]
-        file = self.storage.create(self.path) if not self._size else self.storage.open(self.path, write=True)
+        there = self.storage.exists(self.path)
+        file = self.storage.open(self.path, write=True) if there else self.storage.create(self.path)
         try:
-            file.write_at(self._size, data)
+            if not self._size:
+                self._write(file, HEAD, encode(evolve(record, events=[], messages=[], events_data=None)))
+            if done:
+                self._add(file, record, done)
+                self.open = [event for event in self.open if not any(event is each for each in done)]
+            for start in range(0, len(news), AT_ONCE):
+                some = news[start : start + AT_ONCE]
+                still = [event for event in some if event.pending is not None]
+                self._add(file, record, some)
+                self.seen += len(some)
+                self.open += still
         finally:
             file.close()
-        self._size, self._number = self._size + len(data), self._number + 1
+
+    def _add(self, file: File, record: EvalSample, events: list[Event]) -> None:
+        self._write(file, f"{EVENTS}{self._number}.json", self._encoded(record, events))
+        self._number += 1
         self._written = len(self._pool.data.messages), len(self._pool.data.calls)
-        self.seen += len(news)
-        self.open = [event for event in self.open + news if event.pending is not None]
+
+    def _write(self, file: File, name: str, content: bytes) -> None:
+        data, _ = self._packer.record(name, (content,), self._size)
+        file.write_at(self._size, data)
+        self._size += len(data)
 
     def _encoded(self, record: EvalSample, events: list[Event]) -> bytes:
         pool, attachments = self._pool, Attachments(self.images)

@@ -9,8 +9,8 @@ are compressed one after the other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from attrs import define, field, frozen
@@ -20,6 +20,7 @@ from proctor.log.checks import problem
 from proctor.log.digests import record_digest
 from proctor.log.encode import encode, encode_shaped, loses_numbers
 from proctor.log.events import Event, ToolEvent
+from proctor.log.longparts import LongParts
 from proctor.log.pools import shape_parts, shape_sample, shape_with
 from proctor.log.repair import repaired, unwritable
 from proctor.log.samples import EvalSample
@@ -32,6 +33,8 @@ LONG: Final = 1_000_000
 
 LONGEST_ID: Final = 15_000
 """Characters of an id that go into the name of its member, which may have 65,535 bytes."""
+
+Parts: TypeAlias = tuple[bytes, ...] | LongParts
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +51,7 @@ class Record:
 
     key: tuple[int | str, int]
     name: str
-    parts: tuple[bytes, ...]
+    parts: Parts
     summary: bytes
     digest: str | None = None
 
@@ -95,7 +98,7 @@ def encode_sample(sample: EvalSample) -> bytes:
     return encode_shaped(shape_sample(sample))
 
 
-def _encode_whole(sample: EvalSample, *, images: bool) -> tuple[tuple[bytes, ...], str | None]:
+def _encode_whole(sample: EvalSample, *, images: bool) -> tuple[Parts, str | None]:
     data = encode_shaped(shape_sample(sample, images=images))
     return (data,), problem(data, EvalSample)
 
@@ -108,7 +111,7 @@ def _is_large(sample: EvalSample) -> bool:
     return any(text.__class__ is str and len(text) > LONG for text in texts)
 
 
-def _encode_in_pieces(sample: EvalSample, *, images: bool) -> tuple[tuple[bytes, ...], str | None]:
+def _encode_in_pieces(sample: EvalSample, *, images: bool) -> tuple[Parts, str | None]:
     """The parts of a record, and what is wrong with it, if anything."""
     found = shape_parts(sample, images=images)
     rest = encode_shaped(shape_with(sample, found.input, None, None, None, None))
@@ -127,18 +130,18 @@ def _encode_in_pieces(sample: EvalSample, *, images: bool) -> tuple[tuple[bytes,
         made.add(b',"events_data":' + encode(sample.events_data) + b"}")
     else:
         made.add(b"}")
-    parts = tuple(made.joined())
+    parts = made.parts.done()
     return parts, problem(b"".join(parts), EvalSample) if made.wrong is not None else None
 
 
 @define(eq=False)
 class _Pieces:
     wrong: str | None = None
-    pieces: list[bytes] = field(factory=list)
+    parts: LongParts = field(factory=lambda: LongParts(LONG))
 
     def add(self, text: bytes, shaped: Iterable[Any] = (), kind: Any = Any) -> None:
         """Add JSON as it is, then values, each encoded and checked by itself, with commas between them."""
-        self.pieces.append(text)
+        self.parts.add(text)
         for place, value in enumerate(shaped):
             short = swap_long(value, _nothing)
             data = checked = encode_shaped(short)
@@ -146,25 +149,13 @@ class _Pieces:
                 data = encode_shaped(swap_long(value, _in_slices), finite=not loses_numbers(short))
             if kind is not Any and self.wrong is None:
                 self.wrong = problem(checked, kind)
-            self.pieces += [b",", data] if place else [data]
+            self.parts.add(*((b",", data) if place else (data,)))
 
     def add_named(self, texts: Mapping[str, str]) -> None:
         """Add texts with their names, and commas between them."""
         for place, (name, text) in enumerate(texts.items()):
             data = encode_shaped(swap_long(text, _in_slices), finite=True)
-            self.pieces += [b"," if place else b"", encode_shaped(name), b":", data]
-
-    def joined(self) -> Iterator[bytes]:
-        """The whole in parts, small pieces joined."""
-        buffer: list[bytes] = []
-        size = 0
-        for piece in self.pieces:
-            if size + len(piece) > LONG and buffer:
-                yield b"".join(buffer)
-                buffer, size = [], 0
-            buffer.append(piece)
-            size += len(piece)
-        yield b"".join(buffer)
+            self.parts.add(b"," if place else b"", encode_shaped(name), b":", data)
 
 
 def swap_long(value: Any, swap: Callable[[str], Any]) -> Any:

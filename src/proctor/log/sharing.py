@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 Ranges = list[tuple[int, int]]
 
+WORTHWHILE: Final = 16
+"""Items from which on a list is shared: shorter ones stay lists, of which any code knows how to write them."""
+
 CALL_KEYS: Final = ("messages", "contents", "input", "inputs")
 """Where a provider's request holds its messages; the names are the format's."""
 
@@ -71,11 +74,21 @@ class SharedList(Sequence[T], Generic[T]):
     def __repr__(self) -> str:
         return repr(self.tolist())
 
+    def __add__(self, other: Sequence[T]) -> list[T]:
+        return [*self, *other]
+
+    def __radd__(self, other: Sequence[T]) -> list[T]:
+        return [*other, *self]
+
     def __deepcopy__(self, memo: dict[int, Any]) -> list[T]:
         return deepcopy(self.tolist(), memo)
 
     def __reduce__(self) -> Any:
         return list, (self.tolist(),)
+
+    def copy(self) -> list[T]:
+        """A list of its own, as of a list."""
+        return self.tolist()
 
     def tolist(self) -> list[T]:
         """A list of its own."""

@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeAlias
 from attrs import define, field
 
 from proctor.log.events import Event, InfoEvent, ModelEvent, SpanBeginEvent, SpanEndEvent
-from proctor.log.sharing import CALL_KEYS, SharedList, SharingPool
+from proctor.log.sharing import CALL_KEYS, WORTHWHILE, SharedList, SharingPool
 
 Listener: TypeAlias = Callable[[Event], None]
 
@@ -39,6 +39,7 @@ class Transcript:
         working: gives the working time, in seconds since the sample began.
         keep: False for the transcript of code outside any sample, which is dropped.
         events: in the order they were added; belongs to the sample's task.
+        share_from: messages of a call's input from which on it is kept in a pool (see log/sharing.py).
         listeners: called with each event when it is added, and again when it was updated.
     """
 
@@ -46,6 +47,7 @@ class Transcript:
     now: Callable[[], datetime] = _now
     working: Callable[[], float] = _zero
     keep: bool = True
+    share_from: int = WORTHWHILE
     events: list[Event] = field(factory=list, init=False)
     listeners: list[Listener] = field(factory=list, init=False)
     _made: int = field(default=0, init=False)
@@ -64,7 +66,7 @@ class Transcript:
             event.working_start = self.working()
         if event.span_id is None:
             event.span_id = _span.get()
-        if event.__class__ is ModelEvent:
+        if isinstance(event, ModelEvent):
             self._share(event)
         self.events.append(event)
         for listener in self.listeners:
@@ -73,20 +75,20 @@ class Transcript:
     def updated(self, event: Event) -> None:
         """Tell listeners that an event, added while it was pending, is complete or has changed."""
         event.pending = None
-        if event.__class__ is ModelEvent:
+        if isinstance(event, ModelEvent):
             self._share(event)
         for listener in self.listeners:
             listener(event)
 
     def _share(self, event: ModelEvent) -> None:
         """Keep what a call repeats of those before once."""
-        if event.input.__class__ is not SharedList:
+        if event.input.__class__ is not SharedList and len(event.input) >= self.share_from:
             event.input = self._messages.share(event.input)
         if event.call is None:
             return
         request = event.call.request
         key = next((key for key in CALL_KEYS if request.get(key).__class__ is list), None)
-        if key is not None:
+        if key is not None and len(request[key]) >= self.share_from:
             self._requests = self._requests or SharingPool(by_value=True)
             event.call.request = {**request, key: self._requests.share(request[key])}
 

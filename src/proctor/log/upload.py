@@ -49,7 +49,7 @@ PATIENCE: Final = 600.0
 LEAVING: Final = 1.0
 """Seconds for a last upload of a log that was not finished."""
 PIECE: Final = 2**20
-TRIES: Final = 20
+TRIES: Final = 100
 PAUSE: Final = 0.02
 
 logger = logging.getLogger(__name__)
@@ -211,9 +211,10 @@ class UploadedLog:
 
     async def keep(self) -> None:
         """Upload again and again, as long as the log is written."""
-        pause, failed = CADENCE, 0.0
+        # A log that is gone on in may be large: its first copy is not waited for.
+        pause, failed = 0.0, 0.0
         while True:
-            await anyio.sleep(failed or max(CADENCE, pause))
+            await anyio.sleep(failed or (max(CADENCE, pause) if self.upload.sent else 0.0))
             if self._ending:
                 return
             began = anyio.current_time()
@@ -272,7 +273,7 @@ async def uploaded(
 ) -> AsyncIterator[UploadedLog]:
     """Open a log that is written to a local file and uploaded.
 
-    When the block is entered the log is in the bucket, and says what is evaluated. When it is left in order, its last
+    When the block is entered a new log is in the bucket, and says what is evaluated. When it is left in order, its last
     copy is; the local file is removed then.
 
     Args:
@@ -287,13 +288,14 @@ async def uploaded(
     # Threads of its own, and little patience: a storage that hangs must hold neither other logs nor an ending.
     threads = EngineThreads(2, patience=LEAVING / 2)
     made: UploadedLog | None = None
+    raised: BaseException | None = None
     try:
         async with opened() as inner:
             made = UploadedLog(place, path, inner, Upload(place, path, target), wait, fresh, threads)
-            await _begun(made)
+            if fresh:
+                await _begun(made)
             async with anyio.create_task_group() as group:
                 group.start_soon(made.keep)
-                raised: BaseException | None = None
                 try:
                     yield made
                 except anyio.get_cancelled_exc_class():
@@ -345,9 +347,8 @@ async def _left(log: UploadedLog) -> None:
         with suppress(OSError):
             log.path.unlink(missing_ok=True)
             wal_path(log.path).unlink(missing_ok=True)
-    elif not log.upload.sent:
-        if log.fresh:  # nothing has run: what is in it is only that something would have
-            log.path.unlink(missing_ok=True)
+    elif log.fresh and not log.upload.sent:  # nothing has run: what is in it is only that something would have
+        log.path.unlink(missing_ok=True)
     elif not log._ending:
         reason: str | None = "there was no time left"
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + LEAVING):

@@ -25,7 +25,7 @@ from attrs import define, field, frozen
 from proctor.errors import LogError
 from proctor.log.checks import problem
 from proctor.log.encode import encode
-from proctor.log.evalfile import EvalFile
+from proctor.log.evalfile import PACING, EvalFile
 from proctor.log.header import encode_header
 from proctor.log.naming import log_file_name
 from proctor.log.records import EvalLog, EvalPlan, EvalSample, EvalSampleReductions, EvalSpec, LogStart
@@ -289,6 +289,8 @@ def _finish(
     now: float,
 ) -> list[Key]:
     encoded = encode_reductions(reductions) if reductions else None
+    if log.pacing:
+        file.add_member(PACING, (encode(log.pacing),))
     return file.finish(encode_header(log), encoded, now, without=without)
 
 
@@ -344,9 +346,7 @@ async def open_log_writer(
 
 
 @asynccontextmanager
-async def _written_by(
-    file: EvalFile, run: RunInThread, buffer: int, images: bool = True
-) -> AsyncIterator[LogWriter]:
+async def _written_by(file: EvalFile, run: RunInThread, buffer: int, images: bool = True) -> AsyncIterator[LogWriter]:
     send, receive = anyio.create_memory_object_stream[EvalSample](buffer)
     acknowledge, acknowledgements = anyio.create_memory_object_stream[Acknowledged](math.inf)
     writer = LogWriter(file.path, acknowledgements, file, run, send, receive, acknowledge, max(1, buffer // 2), images)

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from proctor.actors import ActorContext, ChildSpec, Limiter, Ref
 from proctor.actors.lease import WAITING
@@ -31,6 +31,7 @@ from proctor.runtime.backend import loop_clock
 from proctor.runtime.cpus import cpus
 from proctor.runtime.descriptors import descriptors
 from proctor.runtime.ranks import CONNECTION
+from proctor.runtime.runtime import RATES
 
 if TYPE_CHECKING:
     from proctor.model.source import Source
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OTHER_FILES: Final = 128  # descriptors that are no connection of a model
+SETTABLE: Final = ("max_connections", "adaptive_connections", *RATES)
 CLOSE_BOUND: Final = 5.0  # seconds that closing a client may take
 
 
@@ -64,7 +66,7 @@ class ModelShare:
     _given_up: ModelGivenUp | None = field(default=None, init=False)
     _asked: Counter[Connections] = field(factory=Counter, init=False)
     _declared: Counter[PacingOptions] = field(factory=Counter, init=False)
-    _set: int | None = field(default=None, init=False)
+    _set: dict[str, float] = field(factory=dict, init=False)
     _config: PacingConfig = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -129,11 +131,16 @@ class ModelShare:
         if news:
             self._fit()
 
-    def set_limit(self, option: str, value: int | None, *, task: str | None, model: str | None) -> int:
+    def set_limit(self, option: str, value: float | None, *, task: str | None, model: str | None) -> int:
         """A number set while it runs (`Runtime.set_limit`) goes before what is asked for; None takes it back."""
-        if option != "max_connections" or task is not None or model not in {None, self.name}:
+        if option not in SETTABLE or task is not None or model not in {None, self.name}:
             return 0
-        self._set = value
+        if option == "adaptive_connections" and self._connections().fixed is not None:
+            return 0
+        if value is None:
+            self._set.pop(option, None)
+        else:
+            self._set[option] = value
         self._fit()
         return 1
 
@@ -145,8 +152,15 @@ class ModelShare:
             self.limiter.poll()
 
     def _wanted(self) -> PacingConfig:
+        rates = {name: self._set[name] for name in RATES if name in self._set}
+        return pacing_config(self.api, self._connections(), evolve(together(self._declared), **rates))
+
+    def _connections(self) -> Connections:
+        number, most = self._set.get("max_connections"), self._set.get("adaptive_connections")
+        if number is not None:
+            return Connections(int(number))
         asked = smallest(self._asked) if self._asked else provided(self.api)
-        return pacing_config(self.api, Connections(self._set) if self._set is not None else asked, self._declared)
+        return asked if most is None or asked.fixed is not None else evolve(asked, most=int(most))
 
     # -- after each poll
 
@@ -169,14 +183,13 @@ def _count(counter: Counter[T], what: T, change: int) -> bool:
     return count == (1 if change > 0 else 0)
 
 
-def pacing_config(api: ModelAPI, connections: Connections, declared: Counter[PacingOptions]) -> PacingConfig:
+def pacing_config(api: ModelAPI, connections: Connections, quota: PacingOptions = UNDECLARED) -> PacingConfig:
     """How a model is paced.
 
     Args:
-        declared: the quotas that those who use it declare.
+        quota: what holds of those that are declared.
     """
     signal = api.signal or signal_of(api.base_url)
-    quota = together(declared)
     return PacingConfig(
         max_connections=connections.fixed,
         adaptive=None if connections.fixed is not None else connections.adaptive(min(ceiling_of(signal), room())),
@@ -217,7 +230,7 @@ class ModelState:
 def model_share(source: Source, runtime: Runtime) -> ModelShare:
     """What the actor of a model begins with."""
     api = source.described
-    config = pacing_config(api, provided(api), Counter())
+    config = pacing_config(api, provided(api))
     pacer = Pacer(config, now=anyio.current_time(), rng=runtime.own_random())
     admission = PacerAdmission(pacer, one_first=api.adapts, cpus=cpus())
     limiter = Limiter(None, name=source.name, rank=CONNECTION, ledger=runtime.ledger, admission=admission)

@@ -232,9 +232,11 @@ def played_back(messages: list[ChatMessage], tools: Mapping[str, ToolDef]) -> li
     for message in messages:
         if isinstance(message, ChatMessageTool) and (present := changed.get(message.function or "")) is not None:
             name = message.function
-            message = message.model_copy(update={"content": present(seen[name], total[name], message.content)})
+            content = present(seen[name], total[name], message.content)
+            shown.append(message.model_copy(update={"content": content}))
             seen[name] += 1
-        shown.append(message)
+        else:
+            shown.append(message)
     return shown
 
 

@@ -87,13 +87,13 @@ def turn_of(
     if share.api.composite:  # it calls other models, and takes no connection
         return Unpaced(nullcontext, share, runtime.random)
     group, weight = (None, 1.0) if sample is None else (sample.group, sample.weight)
-    call = Call(group, order or (), weight, _tokens(messages), max_tokens)
+    call = Call(group, order or (), weight, tokens_of(messages), max_tokens)
     if sample is not None and share.admission.expected:
         share.admission.called(sample.admission, share.now())
     return PacedTurn(share, call, share.limiter.lease(item=call), exchange)
 
 
-def _tokens(messages: Sequence[ChatMessage]) -> int:
+def tokens_of(messages: Sequence[ChatMessage]) -> int:
     """What a conversation comes to, as far as its length says."""
     characters = 0
     for message in messages:

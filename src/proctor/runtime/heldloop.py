@@ -4,9 +4,9 @@ A thread asks the loop for a sign twenty times a second. Where none comes for a 
 is doing, and when the sign comes after all it is known for how long nothing else could run. The asking costs some 20 µs
 of the loop's time, and nothing is added to what runs in it.
 
-Each place in the code is named once. A process that got no processor was not held by anybody: then the watching thread
-was late too, and the process used no processor time meanwhile. Modules that are being imported are named only where
-they take seconds: everything is imported once.
+Each place in the code is named once, the engine's own only for those who read messages of level info. A process that
+got no processor was not held by anybody: then the watching thread was late too, and the process used no processor time
+meanwhile. Modules that are being imported are named only where they take seconds: everything is imported once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,12 @@ IMPORTING: Final = 2.0
 STARVED: Final = 0.2
 """Share of a processor below which a process that was late with everything was only not given any."""
 INSTALLED: Final = tuple(sysconfig.get_paths()[name] for name in ("purelib", "platlib"))
-STANDARD: Final = ("<", *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")))
+STANDARD: Final = (
+    "<",
+    *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")),
+)
+LOOPS: Final = tuple(f"{folder}{os.sep}{name}{os.sep}" for folder in INSTALLED for name in ("anyio", "trio", "outcome"))
+"""What runs the loop is nobody who holds it."""
 ENGINE: Final = str(Path(__file__).resolve().parent.parent)
 
 
@@ -49,13 +54,14 @@ class Place:
 
     Attributes:
         function: its name. file, line: where it is and how far it had come.
-        importing: modules were being imported.
+        importing: modules were being imported. ours: it is the engine's own, of which no user can do anything.
     """
 
     function: str
     file: str
     line: int
     importing: bool = False
+    ours: bool = False
 
 
 @define(eq=False)
@@ -72,41 +78,48 @@ class LoopWatch:
     thread: int
     named: set[tuple[str, str]] = field(factory=set, init=False)
     _ended: threading.Event = field(factory=threading.Event, init=False)
-    _answered: threading.Event = field(factory=threading.Event, init=False)
-    _late: float = field(default=0.0, init=False)  # seconds by which the watching itself was late
+    _asked: float = field(default=0.0, init=False)
+    _answered: float = field(default=0.0, init=False)  # when, in the loop's time; 0 while it has not
+    _told: bool = field(default=False, init=False)
 
     def run(self) -> None:
         """Ask and look until told to stop."""
+        late = 0.0
+        seen: Place | None = None
+        before, used = self._ask(), processor_seconds()
         while not self._ended.wait(PERIOD):
-            self._answered.clear()
-            asked, used = self.now(), processor_seconds()
-            self._late = 0.0
-            self.wake(self._answered.set)
-            self._wait_for_answer(asked, used)
+            now = self.now()
+            late += max(0.0, now - before - 2 * PERIOD)
+            before = now
+            if self._answered:
+                if self._answered - self._asked >= HELD - PERIOD:
+                    self._judge(seen, late, processor_seconds() - used)
+                seen, late = None, 0.0
+                before, used = self._ask(), processor_seconds()
+                continue
+            seen = self._look() or seen
+            if not self._told and now - self._asked > LONG:
+                self._told = True
+                self._tell(seen, now - self._asked, "has held")
 
     def stop(self) -> None:
         """Let the thread end."""
         self._ended.set()
-        self._answered.set()
 
-    def _wait_for_answer(self, asked: float, used: float) -> None:
-        seen: Place | None = None
-        told = False
-        while not self._answered.is_set():
-            before = self.now()
-            if self._answered.wait(PERIOD):
-                break
-            self._late += max(0.0, self.now() - before - 2 * PERIOD)
-            seen = self._look() or seen
-            if not told and self.now() - asked > LONG:
-                told = True
-                self._tell(seen, self.now() - asked, "has held")
-        took = self.now() - asked
-        if told or self._ended.is_set() or took < HELD - PERIOD:
-            return
-        starved = self._late > took / 2 and processor_seconds() - used < STARVED * took
-        if not starved:
-            self._tell(seen, took, "held")
+    def _ask(self) -> float:
+        self._answered, self._told = 0.0, False
+        self._asked = now = self.now()
+        self.wake(self._answer)
+        return now
+
+    def _answer(self) -> None:
+        self._answered = self.now()
+
+    def _judge(self, place: Place | None, late: float, used: float) -> None:
+        took = self._answered - self._asked
+        starved = late > took / 2 and used < STARVED * took
+        if not self._told and not starved:
+            self._tell(place, took, "held")
 
     def _look(self) -> Place | None:
         frame = sys._current_frames().get(self.thread)
@@ -119,9 +132,10 @@ class LoopWatch:
         if key in self.named:
             return
         self.named.add(key)
-        logger.warning(
+        logger.log(
+            logging.INFO if place.ours else logging.WARNING,
             "%s (%s, line %d) %s the event loop for %.1f s: nothing else could run meanwhile. "
-            "Await instead, or call what blocks in a thread (anyio.to_thread.run_sync).",
+            "Code that takes long belongs in a thread (anyio.to_thread.run_sync).",
             place.function,
             place.file,
             place.line,
@@ -145,17 +159,17 @@ def place_of(innermost: FrameType) -> Place:
         file = frame.f_code.co_filename
         importing = importing or file.startswith("<frozen importlib")
         if file.startswith(ENGINE):
-            return _place(found if installed else frame, importing)
-        if file.startswith(INSTALLED):
+            return _place(found, importing) if installed else _place(frame, importing, ours=True)
+        if file.startswith(INSTALLED) and not file.startswith(LOOPS):
             found, installed = frame, True
-        elif not file.startswith(STANDARD):
+        elif not file.startswith((*STANDARD, *LOOPS)):
             return _place(frame, importing)
         frame = frame.f_back
-    return _place(innermost, importing)
+    return _place(innermost, importing, ours=True)
 
 
-def _place(frame: FrameType, importing: bool) -> Place:
-    return Place(frame.f_code.co_qualname, frame.f_code.co_filename, frame.f_lineno, importing)
+def _place(frame: FrameType, importing: bool, *, ours: bool = False) -> Place:
+    return Place(frame.f_code.co_qualname, frame.f_code.co_filename, frame.f_lineno, importing, ours)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from proctor.runtime.current import runtime_variable
 from proctor.runtime.heldloop import loop_watched
 from proctor.runtime.limits import SharedLimit
 from proctor.runtime.ranks import SAMPLE
-from proctor.runtime.settings import Settings, whole_number
+from proctor.runtime.settings import Settings, real_number, whole_number
 from proctor.runtime.threads import EngineThreads, UserThreads
 
 T = TypeVar("T")
@@ -48,14 +48,15 @@ _PAIRS: Final = tuple(a + b for a in ALPHABET for b in ALPHABET)
 
 SHARED: Final = ("max_total_samples", "max_subprocesses", "max_sandboxes")
 """Limits of the runtime itself."""
-LIVE: Final = ("max_samples", "max_tasks", "max_connections")
+RATES: Final = ("requests_per_minute", "tokens_per_minute")
+LIVE: Final = ("max_samples", "max_tasks", "max_connections", "adaptive_connections", *RATES, "max_dataset_memory")
 """Limits of what runs in it, which can be changed meanwhile."""
 
 
 class LimitOwner(Protocol):
     """Something that runs and has limits that can be changed meanwhile."""
 
-    def set_limit(self, option: str, value: int | None, *, task: str | None, model: str | None) -> int:
+    def set_limit(self, option: str, value: float | None, *, task: str | None, model: str | None) -> int:
         """Set those that fit, and return how many there were."""
         ...
 
@@ -200,7 +201,7 @@ class Runtime:
     def set_limit(
         self,
         option: str,
-        value: int | None,
+        value: float | None,
         *,
         task: str | None = None,
         model: str | None = None,
@@ -209,9 +210,12 @@ class Runtime:
         """Change a limit of what runs here, now: growing admits at once, shrinking never disturbs a holder.
 
         Args:
-            option: ``max_samples`` (of tasks), ``max_tasks`` (of evaluations), ``max_connections`` (of models),
-                ``max_total_samples``, ``max_subprocesses`` or ``max_sandboxes``.
-            value: at least 1; None takes back what was set, so that what was asked for holds again.
+            option: ``max_samples``, ``max_dataset_memory`` (MB, of tasks), ``max_tasks`` (of evaluations),
+                ``max_connections``, ``requests_per_minute``, ``tokens_per_minute`` (of models),
+                ``adaptive_connections`` (the most of models whose connections adapt), ``max_total_samples``,
+                ``max_subprocesses`` or ``max_sandboxes``.
+            value: at least 1, for rates at least 0, which is no quota; None takes back what was set, so that what was
+                asked for holds again.
             task, model: only of tasks and models of these names; default all.
             source: what to call the place it was set from.
 
@@ -222,11 +226,13 @@ class Runtime:
             OptionError: the value is refused, or the option is none of these.
             NotFoundError: nothing that runs here has this limit.
         """
-        if value is not None:
-            whole_number(value, option=option, source=source)
-        if option in self.shared:
-            self.shared[option].set(value, source=source)
-            return 1
+        if option in RATES:
+            value = None if value is None else real_number(value, option=option, source=source)
+        else:
+            value = number = None if value is None else whole_number(value, option=option, source=source)
+            if option in self.shared:
+                self.shared[option].set(number, source=source)
+                return 1
         if option not in LIVE:
             raise OptionError(f"{option} cannot be changed while it runs; {', '.join([*LIVE, *SHARED])} can")
         changed = sum(owner.set_limit(option, value, task=task, model=model) for owner in tuple(self._owners))

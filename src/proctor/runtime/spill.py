@@ -58,7 +58,8 @@ class Spill:
         """
         with self._lock:
             self._tail += data
-        if self.budget is not None and len(self._tail) > (self.budget if self._file is None else self._piece()):
+        budget = self.budget  # which another thread may change
+        if budget is not None and len(self._tail) > (budget if self._file is None else min(PIECE, budget)):
             self._page_out()
 
     def read(self, offset: int, size: int) -> bytes:
@@ -86,9 +87,6 @@ class Spill:
             self._tail, self._paged, self._file = bytearray(), 0, None
             if self._close is not None:
                 self._close()
-
-    def _piece(self) -> int:
-        return PIECE if self.budget is None else min(PIECE, self.budget)
 
     def _page_out(self) -> None:
         """Write the tail to the file. Only the thread that appends changes the tail, so that needs no lock."""

@@ -26,9 +26,7 @@ def subtask(
 def subtask(
     name: Function[P, R], store: Store | None = None, type: str | None = None, input: dict[str, Any] | None = None
 ) -> Function[P, R]: ...
-def subtask(
-    name: Any, store: Store | None = None, type: str | None = None, input: dict[str, Any] | None = None
-) -> Any:
+def subtask(name: Any, store: Store | None = None, type: str | None = None, input: dict[str, Any] | None = None) -> Any:
     """Make calls of an async function show in the log as subtasks, each with a store of its own.
 
     Args:

@@ -86,6 +86,19 @@ def test_declared_tokens_are_corrected_by_what_a_call_used() -> None:
     assert rate.level == 100 - 50 - 20
 
 
+def test_what_every_call_has_beside_its_text_is_known_after_the_first() -> None:
+    """Tool definitions and templates may be forty times the text: what is sent next must be counted in full."""
+    pacer = watched(tokens_per_minute=60_000, max_connections=100)
+    first, _ = enqueue(pacer, calls(2, tokens=2))
+    leave(pacer, 1)
+    pacer.on_success(first, 0.0, usage=Usage(82, 20))
+    (before,) = pacer.statistics(0.0).rates
+    now, _ = pacer.until_something_leaves(0.1)
+    (after,) = pacer.statistics(now).rates
+    assert before.level == 1000 - 82 - 20
+    assert after.level == pytest.approx(1000 - 82 - 20, abs=5)
+
+
 def test_the_first_headers_set_the_rate_and_what_is_left_may_be_spent_four_times_as_fast() -> None:
     pacer = watched()
     enqueue(pacer, calls(200))

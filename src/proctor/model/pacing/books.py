@@ -98,17 +98,21 @@ class Books:
         estimates = self.estimates
         tokens, output = estimates.tokens_at_most(input_tokens), estimates.needed_output(max_output_tokens)
         held = 0.0 if estimates.reserves else self.held
+        # What follows runs for every decision: comparisons, since `max` and `min` take five times as long.
         for mirror in self._mirrors:
             index = mirror.index
             if index == REQUESTS:
-                cost = 1.0
+                fits = mirror.when(1.0, now)
             elif index == INPUT:
-                cost = tokens
+                fits = mirror.when(tokens, now)
             else:
-                cost = _of(index, tokens, output) + min(held, OUTSTANDING * mirror.capacity)
-            at = max(at, mirror.when(cost, now))
+                most = OUTSTANDING * mirror.capacity
+                cost = output if index == OUTPUT else tokens + output
+                fits = mirror.when(cost + (held if held < most else most), now)
+            at = fits if fits > at else at
         for bucket in self._declared:
-            at = max(at, bucket.when(_of(bucket.index, tokens, output), now))
+            fits = bucket.when(_of(bucket.index, tokens, output), now)
+            at = fits if fits > at else at
         return at
 
     # -- a call leaves
@@ -127,16 +131,20 @@ class Books:
         gap, dominant = self.learned.send(now), 0.0
         ticket.sent = self.learned.sent
         ticket.marks = marks = {}
+        expected, debits = (1.0, tokens, typical, tokens + typical), ticket.costs
         for mirror in self._mirrors:
-            cost = _of(mirror.index, tokens, typical)
-            gap = max(gap, mirror.gap(cost))
-            mirror.level -= ticket.costs[mirror.index]
+            index = mirror.index
+            cost = expected[index]
+            apart = mirror.gap(cost)
+            gap = apart if apart > gap else gap
+            mirror.level -= debits[index]
             marks[mirror] = mirror.level - mirror.corrected
             mirror.mean_cost += SMOOTH * (cost - mirror.mean_cost)
-            dominant = max(dominant, cost / mirror.eff)
+            share = cost / mirror.eff
+            dominant = share if share > dominant else dominant
         for bucket in self._declared:
             bucket.level -= _of(bucket.index, tokens, output)
-            cost = _of(bucket.index, tokens, typical)
+            cost = expected[bucket.index]
             gap = max(gap, bucket.gap(cost))
             dominant = max(dominant, cost / bucket.eff)
         if dominant == 0.0:

@@ -171,7 +171,8 @@ class Mirror(Bucket):
     def gap(self, cost: float) -> float:
         if self.reset_at is not None or self.eff >= CONTESTED * self.rate:
             # Of a day's quota as much may go in a minute as is left.
-            return cost / max(CATCH_UP * self.eff, self.level / MINUTE)
+            steady, left = CATCH_UP * self.eff, self.level / MINUTE
+            return cost / (steady if steady > left else left)
         fullness = self.level / min(5.0 * self.rate, 0.6 * self.capacity)
         return cost / (self.rate * min(CATCH_UP, max(0.05, fullness)))
 

@@ -1,7 +1,8 @@
 """What a call is expected to cost, before it is known.
 
 Input is counted before it is sent, by a tokenizer or by its length; how that compares with what the provider counts is
-learned as it goes. Output is expected to be what it was on average.
+learned as it goes: a ratio, and what every call has beside what was counted (tool definitions, a template). Output is
+expected to be what it was on average.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Estimates:
         reserves: the provider counts a call's limit of output until it is complete.
         input: mean tokens of input, as counted here. output: mean tokens of output, 0 before any was seen.
         ratio: what an input comes to by its count. doubt: how much it deviates from that, on average.
+        extra: tokens of input that a call has beyond that, on average; never less than none.
     """
 
     reserves: bool = field(default=False, init=False)
@@ -34,16 +36,17 @@ class Estimates:
     output: float = field(default=0.0, init=False)
     ratio: float = field(default=1.0, init=False)
     doubt: float = field(default=0.0, init=False)
+    extra: float = field(default=0.0, init=False)
     _inputs: int = field(default=0, init=False)
     _outputs: int = field(default=0, init=False)
 
     def tokens(self, call: Call) -> float:
         """Tokens of input to expect."""
-        return call.input_tokens * self.ratio
+        return call.input_tokens * self.ratio + self.extra
 
     def tokens_at_most(self, input_tokens: float) -> float:
         """Tokens of input that are rarely exceeded."""
-        return input_tokens * (self.ratio + DOUBTS * self.doubt)
+        return input_tokens * (self.ratio + DOUBTS * self.doubt) + self.extra
 
     def typical_output(self, max_output_tokens: int | None) -> float:
         """Tokens of output to expect."""
@@ -70,3 +73,5 @@ class Estimates:
             off = min(MOST_OFF, usage.input_tokens / call.input_tokens) - self.ratio
             self.ratio += LATEST * off
             self.doubt += LATEST * (abs(off) - self.doubt)
+            beyond = usage.input_tokens - call.input_tokens * self.ratio
+            self.extra = max(0.0, self.extra + max(1 / self._outputs, LATEST) * (beyond - self.extra))

@@ -323,8 +323,7 @@ class Pacer:
         pause, books, window = self._pause, self._books, self._window
         if pause.probing and pause.probe is not None:
             return math.inf
-        at = self._next_send
-        at = max(at, pause.until)
+        at = pause.until if pause.until > self._next_send else self._next_send
         if self._in_flight >= window.size:
             grows = window.grows_at()
             if grows is None or grows <= now:
@@ -337,7 +336,7 @@ class Pacer:
         gap, cost = self._books.spend(ticket, now)
         if self._window.ramping:
             gap = max(gap, self._window.interval(self._latency))
-        self._next_send = max(self._next_send, now) + gap
+        self._next_send = (self._next_send if self._next_send > now else now) + gap
         self._lines.take(ticket, cost)
         self._in_flight += 1
         ticket.place = IN_FLIGHT

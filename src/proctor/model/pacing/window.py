@@ -1,8 +1,8 @@
 """The window: how many calls may be in flight.
 
 For a hosted API it is only a safety cap. In slow start it doubles, and what is sent in it is spread over time, because
-nothing is known of the rate yet; before the very first answer it grows by a constant. As soon as a rate is known it
-stands at its maximum, and the rate decides.
+nothing is known of the rate yet; before the very first answer it grows by a constant. Slow start ends at the maximum;
+as soon as a rate is known the window stands there, and the rate decides.
 
 For a server of one's own, and where nothing is known, latency decides. The measure is seconds for each token of output,
 with thirty tokens added for what a call costs besides; it is compared with the best it has been. It is taken of cohorts
@@ -96,10 +96,12 @@ class Window:
             self._resize(connections)
             return
         self.ramping = self.ramping or was_static
-        ceiling = HOSTED_CEILING if self.signal is Signal.QUOTA else OWN_CEILING
+        before, ceiling = self._ceiling, HOSTED_CEILING if self.signal is Signal.QUOTA else OWN_CEILING
         self._floor, self._start, self._ceiling = 1, START, ceiling
         if bounds is not None:
             self._floor, self._start, self._ceiling = bounds.min, bounds.start, bounds.max
+        if self.signal is Signal.QUOTA and self._ceiling > before:
+            self.ramping = True  # there is something to find out again
         if fresh:
             self._resize(self._start)
         else:
@@ -140,6 +142,9 @@ class Window:
         if self._cap is not None and now >= self._quiet_since + self._quiet:
             return self._raise_cap(in_flight, now)
         if not self.ramping or self.signal is not Signal.QUOTA or now < self._grown_at + DOUBLING:
+            return False
+        if self._answered and self.size >= self._ceiling:
+            self.ramping = False  # there is nothing left to find out, and a spread would keep it from being full
             return False
         expected = self._start if not self._answered else DOUBLING / self.interval(latency)
         full = self._sent >= 0.8 * expected or in_flight >= self.size
