@@ -17,8 +17,9 @@ from typing import Final
 
 YOUNG: Final = 20_000
 """New objects before a search among them; garbage waits for it, a few MB at most."""
-OLDER: Final = 20
-"""Searches among young objects before one among those that outlived them."""
+OLDER: Final = 3
+"""Searches among young objects before one among those that outlived them, and of these before one among all: what was
+in flight during a search and died later waits for the next one, and with it a sample's record."""
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def seldom_collected() -> Iterator[None]:
         yield
         return
     fresh = gc.get_freeze_count() == 0  # objects that the program froze itself stay its own affair
-    gc.set_threshold(YOUNG, max(before[1], OLDER), *before[2:])
+    gc.set_threshold(YOUNG, OLDER, OLDER)
     if fresh:
         gc.freeze()
     try:

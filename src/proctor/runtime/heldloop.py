@@ -16,6 +16,7 @@ import os
 import sys
 import sysconfig
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,7 +86,7 @@ class LoopWatch:
     def run(self) -> None:
         """Ask and look until told to stop."""
         late = 0.0
-        seen: Place | None = None
+        seen: Counter[Place] = Counter()
         before, used = self._ask(), processor_seconds()
         while not self._ended.wait(PERIOD):
             now = self.now()
@@ -93,14 +94,15 @@ class LoopWatch:
             before = now
             if self._answered:
                 if self._answered - self._asked >= HELD - PERIOD:
-                    self._judge(seen, late, processor_seconds() - used)
-                seen, late = None, 0.0
+                    self._judge(longest(seen), late, processor_seconds() - used)
+                seen, late = Counter(), 0.0
                 before, used = self._ask(), processor_seconds()
                 continue
-            seen = self._look() or seen
+            if (place := self._look()) is not None:
+                seen[place] += 1
             if not self._told and now - self._asked > LONG:
                 self._told = True
-                self._tell(seen, now - self._asked, "has held")
+                self._tell(longest(seen), now - self._asked, "has held")
 
     def stop(self) -> None:
         """Let the thread end."""
@@ -142,6 +144,20 @@ class LoopWatch:
             verb,
             seconds,
         )
+
+
+def longest(seen: Counter[Place]) -> Place | None:
+    """Of the places that were seen while the loop was held that of the call seen most often, as it was seen last.
+
+    The last one alone may be of those who only came after whom all had waited for.
+    """
+    calls: Counter[tuple[str, str]] = Counter()
+    for place, times in seen.items():
+        calls[place.file, place.function] += times
+    if not calls:
+        return None
+    most = calls.most_common(1)[0][0]
+    return [place for place in seen if (place.file, place.function) == most][-1]
 
 
 def processor_seconds() -> float:
