@@ -28,7 +28,7 @@ property: $(VENV)/.installed  ## the invariants alone
 	@$(BIN)/python -m pytest -q -n $(JOBS) property_tests
 
 real: $(VENV)/.installed  ## real time, processes and sockets, at small sizes
-	@$(BIN)/python -m pytest -q tests/real
+	@.ci/real $(BIN)/python
 
 lint: $(VENV)/.installed  ## format and lint
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check .
