@@ -64,7 +64,7 @@ def test_the_wheel_holds_the_package_its_types_and_nothing_else(wheel: Path) -> 
     assert "proctor/py.typed" in names
     assert "proctor/model/providers/llama_child.py" in names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"proctor"}
-    assert not [name for name in names if "cache" in name]
+    assert not [name for name in names if "__pycache__" in name or "_cache/" in name]
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
@@ -108,5 +108,5 @@ def test_bash_completes_commands_and_flags(python: Path, tmp_path: Path) -> None
         text = script.replace("{words}", words).replace("{position}", str(len(words.split())))
         return run("bash", "--norc", "-c", text, cwd=tmp_path).strip()
 
-    assert completed("ev") == "eval"
+    assert completed("ev") == "eval eval-set"
     assert completed("eval --max-conn") == "--max-connections"
